@@ -1,0 +1,52 @@
+// The unit of coherence. Host code; read by the fault handler.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "gpu/device.h"
+
+namespace gpushim::gpu {
+
+/// Who holds the value of a block, and so what the CPU's view of its pages allows.
+enum class State : std::uint8_t {
+  kHost,     ///< pages read-write, device copy none or stale
+  kBoth,     ///< pages read-only, device copy valid and equal
+  kDevice,   ///< pages inaccessible, the device owns the value
+  kPending,  ///< pages inaccessible, value of a recorded node that was not evaluated yet
+  kZero,     ///< pages inaccessible and untouched, value is all zeros
+  kFree,     ///< in the pool
+};
+constexpr const char* state_name(State s) noexcept {
+  constexpr const char* names[] = {"host", "both", "device", "pending", "zero", "free"};
+  return names[static_cast<int>(s)];
+}
+
+struct Slab;
+
+/// A page-aligned span of host addresses and, when needed, device memory of the same size. Guarded by Memory's lock.
+/// Blocks are recycled by the pool and never destroyed, so a Block* stays valid for ever (its state may be kFree).
+struct Block {
+  char* base = nullptr;           ///< first host address
+  std::size_t capacity = 0;       ///< bytes of address space, a size class
+  std::size_t bytes = 0;          ///< bytes asked for by the present owner
+  DevicePtr device = 0;           ///< device memory of `capacity` bytes, 0 when none is attached
+  State state = State::kFree;
+  bool registered = false;        ///< pages pinned for DMA (a small block: its slab's)
+  bool populated = false;         ///< host pages exist
+  bool unprotectable = false;     ///< the system refused a protection change: stays in kHost
+  std::uint8_t bounces = 0;       ///< times it was uploaded again after a host write
+  std::uint32_t exports = 0;      ///< buffers handed out and not released: stays in kHost, device copies are per use
+  std::uint32_t lease = 0;        ///< id of the DeviceLease that uses it, 0 none: not evicted meanwhile
+  std::uint64_t last_use = 0;     ///< device use clock, for least-recently-used eviction
+  std::uint64_t upload_ticket = 0;///< ticket of the last upload still reading the host pages
+  std::uint64_t chunks_home = 0;  ///< kDevice: number of chunks that were copied back already (see chunk_map)
+  std::uint8_t* chunk_map = nullptr; ///< kDevice: one byte per 2 MiB chunk, 1 = copied back and readable
+  void* node = nullptr;           ///< kPending: the recorder's node
+  Slab* slab = nullptr;           ///< small blocks live in a slab
+  Block* next = nullptr;          ///< pool list
+  Block* prev_live = nullptr;     ///< list of live blocks
+  Block* next_live = nullptr;
+};
+
+}  // namespace gpushim::gpu

@@ -1,0 +1,160 @@
+// Coherent memory: host and device copies of blocks kept equal behind ordinary pointers. Host code, no Python.
+//
+// Vocabulary. A *block* is the unit of coherence (block.h). The *range* is one reserved span of addresses that holds
+// every block, so "is it ours?" is one comparison. The *pool* keeps freed blocks by size class and state. A *lease* is
+// the right to use blocks on the device for one launch; it holds the lock, so that no fault can move a block between the
+// protection change and the launch. A *door* is a place where a pointer leaves for code the fault handler can't serve.
+//
+// One mutex guards everything here. Under it: no Python, no user memory is touched, no evaluation. Evaluation of a
+// pending block runs outside it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gpu/block.h"
+#include "gpu/device.h"
+
+namespace gpushim::gpu {
+
+struct MemoryOptions {
+  std::size_t device_limit = 0;        ///< cap on device bytes, 0 = what the device has less a reserve
+  std::size_t pool_host_limit = 64u << 20;    ///< populated bytes kept in free, unpinned host blocks
+  std::size_t pool_pinned_limit = 0;   ///< pinned bytes kept in free blocks, 0 = a quarter of host memory
+  std::size_t range_bytes = 0;         ///< addresses reserved, 0 = 4 TiB or as much as the system gives
+};
+
+/// Monotonic counters; read without a lock.
+struct MemoryCounters {
+  std::uint64_t read_faults, write_faults;
+  std::uint64_t upload_count, upload_bytes, download_count, download_bytes;
+  std::uint64_t fetches;               ///< elements read without moving their block
+  std::uint64_t spills, evictions, pool_hits, pool_misses, system_calls;
+};
+
+struct MemoryUsage {
+  std::size_t live_blocks, live_bytes;         ///< blocks owned by somebody
+  std::size_t pool_blocks, pool_host_bytes;    ///< free blocks; their populated host bytes
+  std::size_t device_bytes, device_pool_bytes; ///< device memory held in all; of it in free blocks and scratch
+  std::size_t pinned_bytes;
+};
+
+enum class Access : std::uint8_t { kRead, kWrite };
+
+/// Evaluates the node of a pending block, so that on return the block is not pending. Runs on any thread, without
+/// Memory's lock, also inside the fault handler: no Python, no exceptions.
+using Evaluator = void (*)(Block* block) noexcept;
+
+class Memory {
+ public:
+  /// Starts coherent memory on a device and installs the fault handler. One per process, never destroyed.
+  static Memory& start(std::unique_ptr<Device> device, const MemoryOptions& options);
+  /// Null until started.
+  static Memory* get() noexcept;
+
+  Device& device() noexcept;
+
+  /// One comparison against the reserved range; valid before start (then always false).
+  static bool contains(const void* p) noexcept {
+    return reinterpret_cast<std::uintptr_t>(p) - range_base_ < range_size_;
+  }
+  /// The live block that holds p; null for foreign memory.
+  Block* find(const void* p) noexcept;
+
+  // --- allocation: any thread, no GIL; null means "use the ordinary allocator"
+  void* allocate_host(std::size_t bytes, bool zeroed) noexcept;
+  /// A block born on the device: kDevice, undefined value, device memory attached (evicting and spilling as needed).
+  Block* allocate_device(std::size_t bytes) noexcept;
+  /// p is a block's first address.
+  void free(void* p) noexcept;
+  std::size_t capacity_of(const void* p) noexcept;
+
+  // --- host access
+  /// Makes the block readable (kRead) or writable (kWrite) by the CPU, evaluating and copying back as needed.
+  void bring_home(Block* block, Access access) noexcept;
+  /// Reads or writes [p, p+n) inside one block without moving the block: no fault, no protection change.
+  bool fetch(const void* p, void* out, std::size_t n) noexcept;
+  /// While exports > 0 the block stays in kHost, read-write, so that system calls and DMA by others work on it.
+  void add_export(Block* block) noexcept;
+  void drop_export(Block* block) noexcept;
+
+  // --- pending values (the recorder)
+  void set_evaluator(Evaluator evaluator) noexcept;
+  /// kDevice with undefined value -> kPending.
+  void set_pending(Block* block, void* node) noexcept;
+
+  // --- whole-process transitions
+  /// Everything evaluated, copied home, read-write: uninstall and exit.
+  void evacuate() noexcept;
+  /// Waits for the device.
+  void synchronize();
+  /// Returns pooled host and device memory to the system; keeps at most `keep_bytes` of each.
+  void trim(std::size_t keep_bytes) noexcept;
+  /// True in a forked child and after exit began: everything stays on the CPU.
+  bool abandoned() const noexcept;
+  void abandon() noexcept;
+
+  MemoryCounters counters() const noexcept;
+  MemoryUsage usage() const noexcept;
+
+  class Impl;
+  Impl& impl() noexcept { return *impl_; }
+
+ private:
+  friend class DeviceLease;
+  explicit Memory(Impl* impl) : impl_(impl) {}
+  Impl* impl_;
+  static std::uintptr_t range_base_;
+  static std::size_t range_size_;
+};
+
+/// The right to use blocks on the device for one launch. Usage: lease, read()/write() every block, launch, commit().
+/// Without commit (the launch threw) every written block is as it was before. read() and write() throw OutOfMemory.
+/// A block both read and written (in place) is named to both.
+class DeviceLease {
+ public:
+  explicit DeviceLease(Memory& memory);
+  ~DeviceLease();
+  DeviceLease(const DeviceLease&) = delete;
+  DeviceLease& operator=(const DeviceLease&) = delete;
+
+  /// Uploads when the device copy is not current; returns the device address of the block's first byte.
+  DevicePtr read(Block* block);
+  /// whole: the launch overwrites every byte in use, so nothing is uploaded.
+  DevicePtr write(Block* block, bool whole);
+  void commit() noexcept;
+
+ private:
+  struct Written {
+    Block* block;
+    State before;
+  };
+  Memory& memory_;
+  std::uint32_t id_;
+  std::vector<Written> written_;
+  bool committed_ = false;
+};
+
+/// Device memory without a host side, from the same pool: temporaries and copies of foreign memory. Freeing is
+/// stream-ordered. Allocate before taking a lease. Throws OutOfMemory after eviction and spilling did not help.
+class Scratch {
+ public:
+  Scratch() = default;
+  Scratch(Memory& memory, std::size_t bytes);
+  ~Scratch();
+  Scratch(Scratch&& other) noexcept;
+  Scratch& operator=(Scratch&& other) noexcept;
+  DevicePtr get() const noexcept { return ptr_; }
+
+ private:
+  Memory* memory_ = nullptr;
+  DevicePtr ptr_ = 0;
+  std::size_t bytes_ = 0;
+};
+
+/// Installs the SIGSEGV handler, or puts it back on top when somebody replaced it (faulthandler.enable()). Idempotent.
+void install_fault_handler() noexcept;
+
+}  // namespace gpushim::gpu

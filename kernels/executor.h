@@ -1,0 +1,75 @@
+// The executor interface: runs programs, scans, argument reductions and matrix products on a device. Host code.
+//
+// Calls are stream-ordered and asynchronous on CUDA; they throw gpu::DeviceError when a launch fails and gpu::OutOfMemory
+// when workspace does not fit, and then nothing was written. All addresses are device addresses.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "gpu/device.h"
+#include "kernels/program.h"
+
+namespace gpushim::kernels {
+
+/// Workspace comes from the caller's pool: dispatch passes a function that returns device memory valid until the next
+/// launch sequence on the stream is issued (stream-ordered reuse).
+class Workspace {
+ public:
+  virtual ~Workspace() = default;
+  virtual gpu::DevicePtr allocate(std::size_t bytes) = 0;  ///< throws OutOfMemory
+};
+
+/// ufunc.accumulate along one axis: out[o, i] = out[o, i-1] op in[o, i].
+struct Scan {
+  Op op;
+  DType type;
+  bool sequential;                        ///< not associative: strictly in order
+  std::uint8_t outer_ndim;                ///< dimensions other than the axis, C order
+  std::int64_t outer_shape[kMaxDims];
+  std::int64_t length;                    ///< of the axis
+  gpu::DevicePtr in, out;                 ///< both of dtype `type`; equal or disjoint
+  std::int64_t in_outer[kMaxDims], out_outer[kMaxDims];  ///< byte strides
+  std::int64_t in_stride, out_stride;     ///< byte strides along the axis
+  gpu::DevicePtr fp_status;
+};
+
+/// argmax / argmin along one axis; first occurrence wins, NaN wins over everything (as NumPy). Result int64.
+struct ArgReduce {
+  DType type;
+  bool is_max;
+  std::uint8_t outer_ndim;
+  std::int64_t outer_shape[kMaxDims];
+  std::int64_t length;                    ///< >= 1
+  gpu::DevicePtr in, out;
+  std::int64_t in_outer[kMaxDims], out_outer[kMaxDims];
+  std::int64_t in_stride;
+};
+
+/// Batched C[b] = op(A[b]) @ B[b]; op conjugates A when conjugate_a (vdot, vecdot, vecmat). Any strides: the executor
+/// uses the library's transpose flags where one stride of each matrix is its itemsize (or a dimension is 1), and
+/// otherwise copies through workspace. bool: logical or of ands. Integers wrap. float16 accumulates in float32.
+struct MatMul {
+  DType type;
+  bool conjugate_a;
+  std::int64_t m, n, k;                   ///< k == 0 fills C with zeros
+  std::uint8_t batch_ndim;
+  std::int64_t batch_shape[kMaxDims];
+  gpu::DevicePtr a, b, c;
+  std::int64_t a_batch[kMaxDims], b_batch[kMaxDims], c_batch[kMaxDims];  ///< byte strides, 0 broadcasts
+  std::int64_t a_row, a_col, b_row, b_col, c_row, c_col;                 ///< byte strides
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual void run(const Program& program, Workspace& workspace) = 0;
+  virtual void scan(const Scan& scan, Workspace& workspace) = 0;
+  virtual void arg_reduce(const ArgReduce& reduce, Workspace& workspace) = 0;
+  virtual void matmul(const MatMul& matmul, Workspace& workspace) = 0;
+};
+
+std::unique_ptr<Executor> make_host_executor(gpu::Device& device);
+std::unique_ptr<Executor> make_cuda_executor(gpu::Device& device);  ///< throws DeviceUnavailable when not built in
+
+}  // namespace gpushim::kernels
