@@ -1,0 +1,192 @@
+// The CUDA device (host code over the CUDA runtime, linked statically, so that importing gpushim needs no CUDA).
+//
+// Signal safety: upload, download, copy, fill_zero and synchronize are called from the fault handler on any thread. They
+// take no lock of ours and allocate nothing; what the driver does inside was tried (DESIGN.md section 4).
+#include "gpu/cuda_device.h"
+
+#include <string>
+
+#include "gpu/cuda_error.h"
+
+namespace gpushim::gpu {
+namespace {
+
+constexpr int kDeviceOrdinal = 0;  // CUDA_VISIBLE_DEVICES chooses which GPU that is
+
+/// The driver's own calls for the current context: the runtime has no push and pop.
+struct ContextCalls {
+  CUresult (*get_current)(CUcontext*) = nullptr;
+  CUresult (*push)(CUcontext) = nullptr;
+  CUresult (*pop)(CUcontext*) = nullptr;
+};
+ContextCalls g_context_calls;
+
+template <class Function>
+void load_entry_point(const char* name, Function* function) {
+  constexpr unsigned kSince = 12000;
+  void* address = nullptr;
+  cudaDriverEntryPointQueryResult found{};
+  GPUSHIM_CUDA(cudaGetDriverEntryPointByVersion(name, &address, kSince, cudaEnableDefault, &found));
+  if (found != cudaDriverEntryPointSuccess) throw DeviceUnavailable(std::string("the NVIDIA driver lacks ") + name);
+  *function = reinterpret_cast<Function>(address);
+}
+
+std::string version_text(int version) {  // 13000 -> "13.0"
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+/// One line for the user that says why there is no device.
+void require_device(int* driver_version) {
+  int count = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  if (!cuda_succeeded(cudaDriverGetVersion(driver_version))) *driver_version = 0;
+  if (status == cudaSuccess && count > 0) return;
+  (void)cudaGetLastError();
+  if (*driver_version == 0) throw DeviceUnavailable("no NVIDIA driver is installed (libcuda.so.1 was not found)");
+  if (status == cudaErrorInsufficientDriver || *driver_version < 12000) {
+    throw DeviceUnavailable("the NVIDIA driver is too old: it supports CUDA " + version_text(*driver_version) +
+                            ", gpushim was built with CUDA " + version_text(CUDART_VERSION));
+  }
+  if (status == cudaSuccess || status == cudaErrorNoDevice) {
+    throw DeviceUnavailable("no NVIDIA GPU is visible (driver for CUDA " + version_text(*driver_version) +
+                            " is installed)");
+  }
+  throw DeviceUnavailable(std::string("the NVIDIA driver does not start: ") + cudaGetErrorName(status) + " (" +
+                          cudaGetErrorString(status) + ")");
+}
+
+}  // namespace
+
+ContextGuard::ContextGuard(CUcontext context) noexcept {
+  CUcontext current = nullptr;
+  if (g_context_calls.get_current(&current) == CUDA_SUCCESS && current == context) return;
+  pushed_ = g_context_calls.push(context) == CUDA_SUCCESS;
+}
+
+ContextGuard::~ContextGuard() {
+  CUcontext popped = nullptr;
+  if (pushed_) g_context_calls.pop(&popped);
+}
+
+CudaDevice::CudaDevice() {
+  require_device(&driver_version_);
+  load_entry_point("cuCtxGetCurrent", &g_context_calls.get_current);
+  load_entry_point("cuCtxPushCurrent", &g_context_calls.push);
+  load_entry_point("cuCtxPopCurrent", &g_context_calls.pop);
+  GPUSHIM_CUDA(cudaGetDeviceProperties(&properties_, kDeviceOrdinal));
+
+  CUcontext users = nullptr;
+  g_context_calls.get_current(&users);
+  GPUSHIM_CUDA(cudaSetDevice(kDeviceOrdinal));  // creates the primary context and makes it current
+  g_context_calls.get_current(&context_);
+  const cudaError_t status = cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking);
+  if (users != nullptr && users != context_) {
+    CUcontext popped = nullptr;
+    g_context_calls.pop(&popped);
+    g_context_calls.push(users);
+  }
+  GPUSHIM_CUDA(status);
+}
+
+CudaDevice::~CudaDevice() {
+  if (abandoned()) return;
+  const ContextGuard guard(context_);
+  GPUSHIM_CUDA_NOTHROW(cudaStreamSynchronize(stream_));
+  GPUSHIM_CUDA_NOTHROW(cudaStreamDestroy(stream_));
+}
+
+std::string CudaDevice::description() const {
+  return "CUDA device " + std::to_string(kDeviceOrdinal) + ", compute capability " +
+         std::to_string(properties_.major) + "." + std::to_string(properties_.minor) + ", " +
+         std::to_string(properties_.multiProcessorCount) + " multiprocessors, " +
+         std::to_string(properties_.totalGlobalMem >> 20) + " MiB, driver for CUDA " + version_text(driver_version_) +
+         ", runtime " + version_text(CUDART_VERSION);
+}
+
+DevicePtr CudaDevice::allocate(std::size_t bytes) {
+  if (injection::should_fail()) throw OutOfMemory("cudaMalloc: injected failure");
+  if (abandoned()) throw DeviceError("cudaMalloc: the device was abandoned");
+  const ContextGuard guard(context_);
+  void* ptr = nullptr;
+  GPUSHIM_CUDA(cudaMalloc(&ptr, bytes == 0 ? 1 : bytes));
+  return reinterpret_cast<DevicePtr>(ptr);
+}
+
+void CudaDevice::release(DevicePtr ptr) noexcept {
+  if (abandoned() || ptr == 0) return;
+  const ContextGuard guard(context_);
+  GPUSHIM_CUDA_NOTHROW(cudaFree(reinterpret_cast<void*>(ptr)));
+}
+
+bool CudaDevice::register_host(void* base, std::size_t bytes) noexcept {
+  if (abandoned()) return false;
+  const ContextGuard guard(context_);
+  return GPUSHIM_CUDA_NOTHROW(cudaHostRegister(base, bytes, cudaHostRegisterDefault));
+}
+
+void CudaDevice::unregister_host(void* base) noexcept {
+  if (abandoned()) return;
+  const ContextGuard guard(context_);
+  GPUSHIM_CUDA_NOTHROW(cudaHostUnregister(base));
+}
+
+void CudaDevice::memcpy_async(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind kind) {
+  if (abandoned() || bytes == 0) return;
+  const ContextGuard guard(context_);
+  GPUSHIM_CUDA(cudaMemcpyAsync(dst, src, bytes, kind, stream_));
+}
+
+void CudaDevice::upload(DevicePtr dst, const void* src, std::size_t bytes) {
+  memcpy_async(reinterpret_cast<void*>(dst), src, bytes, cudaMemcpyHostToDevice);
+}
+
+void CudaDevice::download(void* dst, DevicePtr src, std::size_t bytes) {
+  memcpy_async(dst, reinterpret_cast<const void*>(src), bytes, cudaMemcpyDeviceToHost);
+}
+
+void CudaDevice::copy(DevicePtr dst, DevicePtr src, std::size_t bytes) {
+  memcpy_async(reinterpret_cast<void*>(dst), reinterpret_cast<const void*>(src), bytes, cudaMemcpyDeviceToDevice);
+}
+
+void CudaDevice::fill_zero(DevicePtr dst, std::size_t bytes) {
+  if (abandoned() || bytes == 0) return;
+  const ContextGuard guard(context_);
+  GPUSHIM_CUDA(cudaMemsetAsync(reinterpret_cast<void*>(dst), 0, bytes, stream_));
+}
+
+void CudaDevice::synchronize() {
+  if (abandoned()) return;
+  const ContextGuard guard(context_);
+  GPUSHIM_CUDA(cudaStreamSynchronize(stream_));
+}
+
+DeviceMemoryInfo CudaDevice::memory_info() const {
+  if (abandoned()) return {0, properties_.totalGlobalMem};
+  const ContextGuard guard(context_);
+  std::size_t free_bytes = 0;
+  std::size_t total_bytes = 0;
+  GPUSHIM_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+  return {free_bytes, total_bytes};
+}
+
+void* CudaDevice::allocate_shared_words(std::size_t bytes, DevicePtr* device_view) {
+  if (injection::should_fail()) throw OutOfMemory("cudaHostAlloc: injected failure");
+  if (abandoned()) throw DeviceError("cudaHostAlloc: the device was abandoned");
+  const ContextGuard guard(context_);
+  void* host = nullptr;
+  GPUSHIM_CUDA(cudaHostAlloc(&host, bytes, cudaHostAllocMapped));
+  __builtin_memset(host, 0, bytes);
+  void* view = nullptr;
+  const cudaError_t status = cudaHostGetDevicePointer(&view, host, 0);
+  if (status != cudaSuccess) {
+    GPUSHIM_CUDA_NOTHROW(cudaFreeHost(host));
+    GPUSHIM_CUDA(status);
+  }
+  *device_view = reinterpret_cast<DevicePtr>(view);
+  return host;
+}
+
+std::unique_ptr<Device> make_cuda_device() { return std::make_unique<CudaDevice>(); }
+bool cuda_built_in() noexcept { return true; }
+
+}  // namespace gpushim::gpu

@@ -1,0 +1,66 @@
+// The CUDA device: one GPU, one stream. Host code; needs the CUDA headers, so only CUDA sources include it.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+
+#include "gpu/device.h"
+
+namespace gpushim::gpu {
+
+/// Makes the device's primary context current on the calling thread and puts the caller's back. CUDA's current device
+/// belongs to the thread, and the thread to the user: it may be a BLAS worker that faulted, or one on which PyTorch
+/// selected another GPU. Costs one thread-local read when nothing has to change.
+class ContextGuard {
+ public:
+  explicit ContextGuard(CUcontext context) noexcept;
+  ~ContextGuard();
+  ContextGuard(const ContextGuard&) = delete;
+  ContextGuard& operator=(const ContextGuard&) = delete;
+
+ private:
+  bool pushed_ = false;
+};
+
+class CudaDevice final : public Device {
+ public:
+  CudaDevice();
+  ~CudaDevice() override;
+
+  DeviceKind kind() const noexcept override { return DeviceKind::kCuda; }
+  std::string name() const override { return properties_.name; }
+  std::string description() const override;
+
+  DevicePtr allocate(std::size_t bytes) override;
+  void release(DevicePtr ptr) noexcept override;
+  bool register_host(void* base, std::size_t bytes) noexcept override;
+  void unregister_host(void* base) noexcept override;
+
+  void upload(DevicePtr dst, const void* src, std::size_t bytes) override;
+  void download(void* dst, DevicePtr src, std::size_t bytes) override;
+  void copy(DevicePtr dst, DevicePtr src, std::size_t bytes) override;
+  void fill_zero(DevicePtr dst, std::size_t bytes) override;
+  void synchronize() override;
+
+  DeviceMemoryInfo memory_info() const override;
+  void* stream() const noexcept override { return stream_; }
+  void* allocate_shared_words(std::size_t bytes, DevicePtr* device_view) override;
+  void abandon() noexcept override { abandoned_.store(true, std::memory_order_release); }
+
+  bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
+  CUcontext context() const noexcept { return context_; }
+  int multiprocessors() const noexcept { return properties_.multiProcessorCount; }
+
+ private:
+  void memcpy_async(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind kind);
+
+  cudaDeviceProp properties_{};
+  int driver_version_ = 0;
+  CUcontext context_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  std::atomic<bool> abandoned_{false};
+};
+
+}  // namespace gpushim::gpu
