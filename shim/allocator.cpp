@@ -1,0 +1,157 @@
+// The allocator behind every ndarray: big arrays live in blocks, small ones stay with NumPy. Host code.
+//
+// NumPy's default data-memory handler is one static struct of function pointers, read at each allocation in every
+// thread; a handler set through PyDataMem_SetHandler would reach one context only. malloc and calloc are swapped while
+// installed. free and realloc are swapped once and for ever, because they decide by address: a block may outlive
+// uninstall by any time. Nothing here has a destructor: arrays are freed until the very end of the process.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "compat/numpy.h"
+#include "gpu/memory.h"
+#include "shim/door_parts.h"
+#include "shim/doors.h"
+#include "shim/patches.h"
+
+namespace gpushim::shim {
+namespace {
+
+using gpu::Memory;
+
+constexpr std::size_t kNever = SIZE_MAX;
+/// Shrinking below half of a block that is larger than this moves to a smaller one; others shrink in place.
+constexpr std::size_t kShrinkInPlace = std::size_t{64} << 10;
+
+/// Allocations of this size and more get blocks.
+std::atomic<std::size_t> threshold{kNever};
+/// NumPy's own functions.
+PyDataMemAllocator numpy;
+PyDataMemAllocator* patched = nullptr;
+/// Somebody patched over our malloc and calloc: their functions still forward through ours.
+bool covered = false;
+
+struct Gift {
+  void* data = nullptr;
+  std::size_t bytes = 0;
+};
+// Read by every allocation: without this model it would be a function call.
+[[gnu::tls_model("initial-exec")]] constinit thread_local Gift gift;
+
+/// Null when the size belongs to NumPy or memory declines.
+void* new_block(std::size_t bytes, bool zeroed) noexcept {
+  if (bytes < threshold.load(std::memory_order_relaxed)) return nullptr;
+  return Memory::get()->allocate_host(bytes, zeroed);
+}
+
+void* take_gift(std::size_t bytes) noexcept {
+  // NumPy asks for one byte when an array has none.
+  if (bytes != std::max<std::size_t>(gift.bytes, 1)) return nullptr;
+  return std::exchange(gift.data, nullptr);
+}
+
+void* allocate(void* context, std::size_t bytes) {
+  if (gift.data) [[unlikely]] {
+    if (void* p = take_gift(bytes)) return p;
+  }
+  if (void* p = new_block(bytes, false)) return p;
+  return numpy.malloc(context, bytes);
+}
+
+void* allocate_zeroed(void* context, std::size_t count, std::size_t size) {
+  std::size_t bytes;
+  if (!__builtin_mul_overflow(count, size, &bytes)) {
+    if (void* p = new_block(bytes, true)) return p;
+  }
+  return numpy.calloc(context, count, size);
+}
+
+void release(void* context, void* p, std::size_t bytes) {
+  if (Memory::contains(p)) {
+    Memory::get()->free(p);
+  } else {
+    numpy.free(context, p, bytes);
+  }
+}
+
+/// An array of NumPy's grows over the threshold. Nobody knows its old size, so NumPy's realloc makes all of the new
+/// size readable first.
+void* move_into_block(void* context, void* p, std::size_t bytes) {
+  void* grown = numpy.realloc(context, p, bytes);
+  if (!grown) return nullptr;
+  void* block = new_block(bytes, false);
+  if (!block) return grown;
+  std::memcpy(block, grown, bytes);
+  numpy.free(context, grown, bytes);
+  return block;
+}
+
+void* reallocate_block(void* context, void* p, std::size_t bytes) {
+  Memory& memory = *Memory::get();
+  gpu::Block* block = memory.find(p);
+  const std::size_t capacity = memory.capacity_of(p);
+  const bool installed = threshold.load(std::memory_order_relaxed) != kNever;
+  const bool roomy = capacity > kShrinkInPlace && bytes < capacity / 2;
+  if (installed && bytes <= block->bytes && !roomy) return p;  // the value may stay where it is, also on the device
+  if (installed && bytes > block->bytes && bytes <= capacity) {
+    memory.bring_home(block, gpu::Access::kWrite);
+    block->bytes = bytes;  // no device copy is current, so nobody relies on the old size
+    return p;
+  }
+  const std::size_t kept = std::min(block->bytes, bytes);
+  void* moved = new_block(bytes, false);
+  if (!moved) moved = numpy.malloc(context, bytes);
+  if (!moved) return bytes <= block->bytes ? p : nullptr;
+  memory.bring_home(block, gpu::Access::kRead);
+  std::memcpy(moved, p, kept);
+  free_after_exports(block);
+  return moved;
+}
+
+void* reallocate(void* context, void* p, std::size_t bytes) {
+  if (!p) return allocate(context, bytes);
+  if (Memory::contains(p)) return reallocate_block(context, p, bytes);
+  if (bytes < threshold.load(std::memory_order_relaxed)) return numpy.realloc(context, p, bytes);
+  return move_into_block(context, p, bytes);
+}
+
+// Never destroyed: NumPy calls the patched pointers until the process ends.
+PatchList& allocation_patches() {
+  static PatchList& list = *new PatchList;
+  return list;
+}
+
+}  // namespace
+
+bool install_allocator(std::size_t min_bytes) {
+  if (!Memory::get()) {
+    PyErr_SetString(PyExc_RuntimeError, "gpushim: coherent memory was not started");
+    return false;
+  }
+  if (!patched) {
+    auto* handler = static_cast<PyDataMem_Handler*>(PyCapsule_GetPointer(PyDataMem_DefaultHandler, "mem_handler"));
+    if (!handler) return false;
+    numpy = handler->allocator;
+    patched = &handler->allocator;
+    patched->realloc = reallocate;
+    patched->free = release;
+  }
+  threshold.store(std::max<std::size_t>(min_bytes, 1), std::memory_order_relaxed);
+  if (!covered && allocation_patches().size() == 0) {
+    numpy.malloc = allocation_patches().swap(&patched->malloc, &allocate, "malloc");
+    numpy.calloc = allocation_patches().swap(&patched->calloc, &allocate_zeroed, "calloc");
+  }
+  return true;
+}
+
+void uninstall_allocator() noexcept {
+  threshold.store(kNever, std::memory_order_relaxed);
+  covered = allocation_patches().restore() > 0 || covered;
+}
+
+AllocationGift::AllocationGift(void* data, std::size_t bytes) noexcept { gift = {data, bytes}; }
+AllocationGift::~AllocationGift() { gift = {}; }
+bool AllocationGift::taken() const noexcept { return gift.data == nullptr; }
+
+}  // namespace gpushim::shim

@@ -1,0 +1,31 @@
+// Methods of ndarray that hand its memory to system calls or to other owners. Host code.
+//
+// tofile (np.save too) calls fwrite on the elements, without the GIL: the block must stay for the whole call.
+// __dlpack__ lets the pointer go; the CPU's later touches through it fault as any other.
+#include "compat/pyref.h"
+#include "shim/around_method.h"
+#include "shim/door_parts.h"
+
+namespace gpushim::shim {
+namespace {
+
+struct ToFile : PinDuringCall {
+  using PinDuringCall::PinDuringCall;
+};
+struct DlPack : PinDuringCall {
+  using PinDuringCall::PinDuringCall;
+};
+
+template <class Around>
+bool hook(PatchList& patches, const char* name) {
+  auto method = compat::steal(PyObject_GetAttrString(reinterpret_cast<PyObject*>(&PyArray_Type), name));
+  return method && AroundMethod<Around>::install(patches, method.get(), name);
+}
+
+}  // namespace
+
+bool install_method_doors(PatchList& patches) {
+  return hook<ToFile>(patches, "tofile") && hook<DlPack>(patches, "__dlpack__");
+}
+
+}  // namespace gpushim::shim
