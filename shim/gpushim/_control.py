@@ -1,0 +1,110 @@
+"""Switching gpushim on and off: the whole process, or one thread for a while."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+
+from gpushim import _report, _settings, _shim
+
+_lock = threading.Lock()
+_said_unavailable = False
+
+
+def install(device: str | None = None, min_bytes: int | None = None, **settings: object) -> bool:
+    """Sends NumPy's work in this process to a device. Code that uses NumPy need not change, nor import anything.
+
+    Idempotent: the first call decides, later calls change nothing.
+
+    :param device: "auto" (a CUDA device, if there is one), "cuda", or "host" (no GPU needed; see docs/settings.md).
+    :param min_bytes: arrays smaller than this stay in NumPy; 0 sends everything to the device.
+    :param settings: the other settings of docs/settings.md by name. What is not given comes from its
+        ``GPUSHIM_*`` variable, or else is the default.
+    :returns: True when NumPy is accelerated. Without a usable device one line on stderr says why, NumPy stays as it
+        is, and the result is False.
+    :raises TypeError: for an unknown setting.
+    :raises ValueError: for a value that a setting does not take.
+    """
+    global _said_unavailable
+    values = _settings.resolve({"device": device, "min_bytes": min_bytes, **settings})
+    with _lock:
+        if _shim.is_installed():
+            return True
+        options = {s.name: values[s.name] for s in _settings.SETTINGS if s.used_by == "option"}
+        try:
+            description = _shim.install(values["device"], values["min_bytes"], options)
+        except _shim.DeviceUnavailable as unavailable:
+            if not _said_unavailable:
+                _said_unavailable = True
+                print(f"gpushim: {unavailable}; NumPy stays as it is", file=sys.stderr)
+            return False
+        if values["log"] != "warn":
+            print(f"gpushim: {description}", file=sys.stderr)
+        if values["report"] != "off":
+            _report_at_exit(str(values["report"]))
+    return True
+
+
+def uninstall() -> None:
+    """Puts NumPy back exactly as it was; every array's data comes home. Arrays made meanwhile stay valid."""
+    with _lock:
+        _shim.uninstall()
+
+
+def is_installed() -> bool:
+    """True between `install()` and `uninstall()`."""
+    return bool(_shim.is_installed())
+
+
+def synchronize() -> None:
+    """Evaluates what is pending and waits until the device is done. Only needed to measure time."""
+    _shim.synchronize()
+
+
+class _Switch(contextlib.ContextDecorator):
+    """Turns routing on or off for the calling thread; nests, and works as a decorator."""
+
+    def __init__(self, value: bool) -> None:
+        self._value = value
+        # One instance decorates a function that may run in many threads, and nest.
+        self._previous = threading.local()
+
+    def _recreate_cm(self) -> _Switch:
+        return type(self)(self._value)
+
+    def __enter__(self) -> None:
+        stack = self._previous.__dict__.setdefault("stack", [])
+        stack.append(_shim.set_enabled(self._value))
+
+    def __exit__(self, *exc_info: object) -> None:
+        _shim.set_enabled(self._previous.stack.pop())
+
+
+def enabled() -> contextlib.ContextDecorator:
+    """``with gpushim.enabled():`` or ``@gpushim.enabled()``: the device may be used in this thread, e.g. inside `disabled()`."""
+    return _Switch(True)
+
+
+def disabled() -> contextlib.ContextDecorator:
+    """``with gpushim.disabled():`` or ``@gpushim.disabled()``: in this thread everything runs in NumPy.
+
+    Arrays that live on the device can be used inside: their data comes home when NumPy touches it.
+    """
+    return _Switch(False)
+
+
+def _report_at_exit(form: str) -> None:
+    owner = os.getpid()
+
+    def write() -> None:
+        if os.getpid() != owner:  # a forked child did not do its parent's work
+            return
+        with contextlib.suppress(OSError, ValueError):  # the program may have closed its streams
+            sys.stdout.flush()
+            text = _report.report()
+            print(text.to_json() if form == "json" else text, file=sys.stderr, flush=True)
+
+    atexit.register(write)
