@@ -1,0 +1,11 @@
+// Stands in for the CUDA executor in builds without nvcc. Host code.
+#include "gpu/error.h"
+#include "kernels/executor.h"
+
+namespace gpushim::kernels {
+
+std::unique_ptr<Executor> make_cuda_executor(gpu::Device&) {
+  throw gpu::DeviceUnavailable("gpushim was built without CUDA: only the host device is available");
+}
+
+}  // namespace gpushim::kernels
