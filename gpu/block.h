@@ -22,6 +22,18 @@ constexpr const char* state_name(State s) noexcept {
   return names[static_cast<int>(s)];
 }
 
+/// What the CPU may do with a block's pages at this moment. Free blocks have one too.
+enum class Protection : std::uint8_t {
+  kNone,
+  kRead,
+  kReadWrite,
+  kMixed,  ///< differs within the block: some chunks are home (chunk_map), or a change failed half-way
+};
+
+/// The chunk by which big blocks are copied home, the unit of huge pages, and the size of a slab.
+constexpr std::size_t kGranule = std::size_t{2} << 20;
+constexpr std::size_t kPage = 4096;
+
 struct Slab;
 
 /// A page-aligned span of host addresses and, when needed, device memory of the same size. Guarded by Memory's lock.
@@ -45,8 +57,23 @@ struct Block {
   void* node = nullptr;           ///< kPending: the recorder's node
   Slab* slab = nullptr;           ///< small blocks live in a slab
   Block* next = nullptr;          ///< pool list
-  Block* prev_live = nullptr;     ///< list of live blocks
+  Block* prev = nullptr;
+  Block* prev_live = nullptr;     ///< list of live blocks; of a free block: list by age
   Block* next_live = nullptr;
+
+  // --- private to gpu/
+  Protection protection = Protection::kNone;
+  bool huge_advised = false;      ///< MADV_HUGEPAGE was given for these addresses
+  bool device_zeroed = false;     ///< kZero: the device copy holds zeros
+  bool shared_once = false;       ///< the present owner's value was on the device before: an upload is a bounce
+  bool registration_refused = false;  ///< register_host said no: not asked again
+  std::uint8_t shelf = 0;         ///< kFree: which list of the pool
+  std::uint8_t holding = 0;       ///< kFree: which age list of the pool
+  std::uint16_t size_class = 0;
+  std::uint32_t next_chunk = 0;   ///< kDevice: the chunk a sequential reader would touch next
+  std::uint32_t window = 0;       ///< kDevice: chunks copied by the last read fault
+  std::uint32_t freed_at = 0;     ///< kFree: seconds on the monotonic clock
+  std::size_t touched = 0;        ///< host bytes that may be populated, from the base on
 };
 
 }  // namespace gpushim::gpu

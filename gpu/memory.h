@@ -69,7 +69,10 @@ class Memory {
   Block* allocate_device(std::size_t bytes) noexcept;
   /// p is a block's first address.
   void free(void* p) noexcept;
+  /// Bytes that p's owner may use; 0 for foreign memory.
   std::size_t capacity_of(const void* p) noexcept;
+  /// Changes the bytes in use in place, values kept; false when they do not fit (realloc then moves).
+  bool resize(void* p, std::size_t bytes) noexcept;
 
   // --- host access
   /// Makes the block readable (kRead) or writable (kWrite) by the CPU, evaluating and copying back as needed.
@@ -130,7 +133,9 @@ class DeviceLease {
   struct Written {
     Block* block;
     State before;
+    bool loaded;  ///< the device copy holds the block's value
   };
+  Written* find_written(const Block* block) noexcept;
   Memory& memory_;
   std::uint32_t id_;
   std::vector<Written> written_;

@@ -1,0 +1,200 @@
+// States change: what a touch of the CPU does to a block. See README.md for the diagram.
+//
+// Everything here runs with Memory's lock held unless it says otherwise, also inside the fault handler: no user memory is
+// touched, nothing evaluates.
+#include "gpu/error.h"
+#include "gpu/memory_impl.h"
+#include "gpu/pages.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <exception>
+
+namespace gpushim::gpu {
+namespace {
+
+/// Times a pending block is evaluated before its value is given up; an evaluator that works needs one.
+constexpr int kEvaluations = 8;
+/// Times in a row that one address may fault although it is accessible, before we stop believing that it is.
+constexpr int kBelieve = 64;
+
+struct LastFault {
+  const void* address;
+  int repeats;
+};
+__attribute__((tls_model("initial-exec"))) thread_local LastFault last_fault = {};
+
+bool allows(Protection protection, bool write) noexcept {
+  return protection == Protection::kReadWrite || (protection == Protection::kRead && !write);
+}
+
+}  // namespace
+
+void say(const char* text) noexcept {
+  // One write, so that lines of several processes do not mix.
+  char line[512];
+  const std::size_t length = std::min(std::strlen(text), sizeof line - 1);
+  std::memcpy(line, text, length);
+  line[length] = '\n';
+  [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, line, length + 1);
+}
+
+Memory::Impl::Impl(std::unique_ptr<Device> d, const MemoryOptions& o)
+    : device(std::move(d)), options(o), device_pool(*device, o.device_limit) {
+  if (o.device_limit == 0) {
+    const DeviceMemoryInfo info = device->memory_info();
+    const std::size_t reserve = std::max(info.total_bytes / 32, std::size_t{256} << 20);
+    device_pool.set_limit(info.free_bytes > 2 * reserve ? info.free_bytes - reserve : info.free_bytes / 2);
+  }
+  if (options.pool_pinned_limit == 0) {
+    const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
+    options.pool_pinned_limit = pages / 4 * kPage;
+  }
+  if (options.range_bytes == 0) options.range_bytes = std::size_t{4} << 40;
+  space.reserve(options.range_bytes);
+  DevicePtr ignored = 0;
+  fetch_words = device->allocate_shared_words(kFetchBytes, &ignored);
+}
+
+void Memory::Impl::set_state(Block* block, State state) noexcept {
+  // find() reads the state without the lock.
+  std::atomic_ref(block->state).store(state, std::memory_order_relaxed);
+}
+
+Guard Memory::Impl::lock_settled(Block* block) noexcept {
+  for (int i = 0;; ++i) {
+    Guard guard(lock);
+    if (block->state != State::kPending || !guard.owns()) return guard;
+    const Evaluator evaluate = evaluator;
+    if (evaluate == nullptr || i == kEvaluations) {
+      if (evaluate != nullptr) say("gpushim: internal error: a pending array could not be evaluated");
+      set_state(block, State::kDevice);
+      block->node = nullptr;
+      return guard;
+    }
+    guard.release();
+    evaluate(block);
+  }
+}
+
+bool Memory::Impl::serve_fault(void* p, bool write) noexcept {
+  if (lock.held_here()) {
+    say("gpushim: internal error: array memory was touched under the memory lock");
+    return false;
+  }
+  Block* block = space.block_at(p);
+  if (block == nullptr) return false;
+  const Guard guard = lock_settled(block);
+  if (block->state == State::kFree) return false;
+
+  const auto chunk = static_cast<std::size_t>(static_cast<char*>(p) - block->base) / kGranule;
+  const bool chunk_home = block->state == State::kDevice && block->chunks_home > 0 && block->chunk_map[chunk] != 0;
+  if (allows(block->protection, write) || (chunk_home && !write)) {
+    // Another thread was faster; or somebody else changed the protection of our pages behind our back.
+    if (last_fault.address != p) last_fault = {p, 0};
+    if (++last_fault.repeats < kBelieve) return true;
+    if (chunk_home) return pages::protect(block->base + chunk * kGranule, kGranule, Protection::kRead);
+    return pages::protect(block->base, block->capacity, block->protection);
+  }
+  last_fault = {nullptr, 0};
+  AtomicCounters::add(write ? counters.write_faults : counters.read_faults);
+  if (!write && block->state == State::kDevice && !abandoned) {
+    try {
+      read_chunk(block, p);
+    } catch (const std::exception& e) {
+      lose(block, e.what());
+    }
+  } else {
+    make_home_or_lose(block, write ? Access::kWrite : Access::kRead);
+  }
+  const bool partly = block->chunks_home > 0 && block->chunk_map[chunk] != 0;
+  return allows(block->protection, write) || (partly && !write);
+}
+
+void Memory::Impl::make_home(Block* block, Access access) {
+  if (abandoned) {  // there is no device: the pages are the value
+    protect(block, Protection::kReadWrite);
+    set_state(block, State::kHost);
+    return;
+  }
+  switch (block->state) {
+    case State::kHost:
+      protect(block, Protection::kReadWrite);
+      break;
+    case State::kBoth:
+      if (access == Access::kRead) break;
+      wait_for_upload(block);
+      if (protect(block, Protection::kReadWrite)) set_state(block, State::kHost);
+      break;
+    case State::kZero:
+      block->touched = std::max(block->touched, (block->bytes + kPage - 1) / kPage * kPage);
+      if (access == Access::kRead && block->device_zeroed && protect(block, Protection::kRead)) {
+        set_state(block, State::kBoth);
+      } else if (protect(block, Protection::kReadWrite)) {
+        set_state(block, State::kHost);
+      }
+      block->device_zeroed = false;
+      break;
+    case State::kDevice:
+      copy_home(block, access);
+      break;
+    case State::kPending:
+    case State::kFree:
+      break;
+  }
+}
+
+void Memory::Impl::make_home_or_lose(Block* block, Access access) noexcept {
+  try {
+    make_home(block, access);
+  } catch (const std::exception& e) {
+    lose(block, e.what());
+  }
+}
+
+/// The device failed while it held the value: say so once, and let the program go on with what is there.
+void Memory::Impl::lose(Block* block, const char* why) noexcept {
+  if (!lost_device_reported) {
+    lost_device_reported = true;
+    char line[400] = "gpushim: the device failed, values that only it held are lost: ";
+    std::strncat(line, why, sizeof line - std::strlen(line) - 1);
+    say(line);
+  }
+  clear_chunks(block);
+  if (protect(block, Protection::kReadWrite)) set_state(block, State::kHost);
+}
+
+bool Memory::Impl::protect(Block* block, Protection want) noexcept {
+  const Protection before = block->protection;
+  if (before == want) return true;
+  if (want == Protection::kReadWrite && !block->huge_advised) {
+    const std::size_t huge = huge_prefix(block->size_class, block->bytes != 0 ? block->bytes : block->capacity);
+    if (huge > 0) pages::advise_huge(block->base, huge);
+    block->huge_advised = true;
+  }
+  if (pages::protect(block->base, block->capacity, want) ||
+      (give_back_mappings() && pages::protect(block->base, block->capacity, want))) {
+    block->protection = want;
+    return true;
+  }
+  // Part of the span may have changed. What was home in chunks is copied again at the next touch.
+  if (before == Protection::kMixed) clear_chunks(block);
+  if (before == Protection::kMixed || !pages::protect(block->base, block->capacity, before))
+    block->protection = Protection::kMixed;
+  return false;
+}
+
+void Memory::Impl::wait_for_upload(const Block* block) {
+  if (block->upload_ticket > tickets_done && !abandoned) synchronize();
+}
+
+void Memory::Impl::synchronize() {
+  if (abandoned) return;
+  const std::uint64_t issued = tickets_issued;
+  device->synchronize();
+  tickets_done = issued;
+}
+
+}  // namespace gpushim::gpu

@@ -1,0 +1,154 @@
+// DeviceLease and Scratch. A lease holds Memory's lock from its first line to its last, so that no fault can move a block
+// between the protection change and the launch. Until commit() a written block keeps its former state: only its pages
+// are closed, and without commit they are opened again.
+#include <algorithm>
+#include <utility>
+
+#include "gpu/error.h"
+#include "gpu/memory_impl.h"
+
+namespace gpushim::gpu {
+namespace {
+
+/// Makes the device copy of a closed block valid: its pages are opened for reading meanwhile, never for writing.
+void load_closed(Memory::Impl& m, Block* block, State before) {
+  if (before == State::kZero) {
+    m.device->fill_zero(block->device, block->bytes);
+    block->device_zeroed = true;
+  } else if (before == State::kHost) {
+    m.protect(block, Protection::kNone);
+    if (!m.protect(block, Protection::kRead)) throw OutOfMemory("the system refuses more memory mappings");
+    m.device->upload(block->device, block->base, block->bytes);
+    block->upload_ticket = ++m.tickets_issued;
+    AtomicCounters::add(m.counters.upload_count);
+    AtomicCounters::add(m.counters.upload_bytes, block->bytes);
+    if (!m.protect(block, Protection::kNone)) throw OutOfMemory("the system refuses more memory mappings");
+  }
+}
+
+}  // namespace
+
+DeviceLease::DeviceLease(Memory& memory) : memory_(memory) {
+  Memory::Impl& m = memory.impl();
+  if (m.lock.held_here()) throw DeviceError("a device lease inside another one");
+  written_.reserve(4);
+  m.lock.lock();
+  if (++m.last_lease_id == 0) ++m.last_lease_id;
+  id_ = m.lease_id = m.last_lease_id;
+}
+
+DeviceLease::~DeviceLease() {
+  Memory::Impl& m = memory_.impl();
+  if (!committed_) {
+    for (const Written& w : written_) {
+      Block* block = w.block;
+      if (w.before == State::kZero) block->device_zeroed = false;
+      if (w.before != State::kHost && w.before != State::kBoth) continue;
+      // The host has the value. The device copy may be half overwritten, so kBoth becomes kHost.
+      try {
+        m.wait_for_upload(block);
+      } catch (const DeviceError&) {  // a dead device reads nothing
+      }
+      m.set_state(block, State::kHost);
+      m.protect(block, Protection::kReadWrite);
+    }
+  }
+  m.lease_id = 0;
+  m.lock.unlock();
+}
+
+DeviceLease::Written* DeviceLease::find_written(const Block* block) noexcept {
+  const auto found = std::find_if(written_.begin(), written_.end(), [&](const Written& w) { return w.block == block; });
+  return found == written_.end() ? nullptr : &*found;
+}
+
+DevicePtr DeviceLease::read(Block* block) {
+  Memory::Impl& m = memory_.impl();
+  if (m.abandoned) throw DeviceUnavailable("the device may not be used any more");
+  m.device_used = true;
+  block->lease = id_;
+  block->last_use = ++m.use_clock;
+  if (Written* w = find_written(block)) {
+    if (!w->loaded) load_closed(m, block, w->before);
+    w->loaded = true;
+    return block->device;
+  }
+  switch (block->state) {
+    case State::kHost:
+      m.upload(block);
+      break;
+    case State::kZero:
+      m.attach(block);
+      if (!block->device_zeroed) m.device->fill_zero(block->device, block->bytes);
+      block->device_zeroed = true;
+      break;
+    case State::kBoth:
+    case State::kDevice:
+      break;
+    case State::kPending:
+    case State::kFree:
+      throw DeviceError(std::string("a device lease can't read a block in state ") + state_name(block->state));
+  }
+  return block->device;
+}
+
+DevicePtr DeviceLease::write(Block* block, bool whole) {
+  Memory::Impl& m = memory_.impl();
+  if (m.abandoned) throw DeviceUnavailable("the device may not be used any more");
+  if (block->exports > 0 || block->unprotectable || block->state == State::kFree)
+    throw DeviceError("a device lease can't write a block that is exported, unprotectable or free");
+  if (!whole && block->state != State::kPending) {
+    read(block);  // loads it, also when it is named twice
+    if (block->unprotectable) throw OutOfMemory("the system refuses more memory mappings");
+  }
+  m.device_used = true;
+  block->lease = id_;
+  block->last_use = ++m.use_clock;
+  if (find_written(block) != nullptr) return block->device;
+
+  m.attach(block);
+  written_.reserve(written_.size() + 1);
+  if (!m.protect(block, Protection::kNone)) throw OutOfMemory("the system refuses more memory mappings");
+  m.clear_chunks(block);
+  const State before = block->state;
+  const bool loaded = (before != State::kHost && before != State::kZero) || block->device_zeroed;
+  written_.push_back({block, before, loaded});
+  return block->device;
+}
+
+void DeviceLease::commit() noexcept {
+  Memory::Impl& m = memory_.impl();
+  for (const Written& w : written_) {
+    w.block->node = nullptr;
+    w.block->device_zeroed = false;
+    w.block->shared_once = true;
+    m.set_state(w.block, State::kDevice);
+  }
+  committed_ = true;
+}
+
+Scratch::Scratch(Memory& memory, std::size_t bytes) : memory_(&memory), bytes_(std::max<std::size_t>(bytes, 1)) {
+  Memory::Impl& m = memory.impl();
+  if (size_class(bytes_) < 0) throw OutOfMemory("more device memory than there is");
+  const Guard guard(m.lock);
+  ptr_ = m.take_device_memory(bytes_);
+}
+
+Scratch::~Scratch() {
+  if (ptr_ == 0) return;
+  Memory::Impl& m = memory_->impl();
+  const Guard guard(m.lock);
+  m.device_pool.give(ptr_, bytes_);
+}
+
+Scratch::Scratch(Scratch&& other) noexcept
+    : memory_(other.memory_), ptr_(std::exchange(other.ptr_, 0)), bytes_(other.bytes_) {}
+
+Scratch& Scratch::operator=(Scratch&& other) noexcept {
+  std::swap(memory_, other.memory_);
+  std::swap(ptr_, other.ptr_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+}  // namespace gpushim::gpu

@@ -1,0 +1,100 @@
+#include "gpu/pages.h"
+
+#include <sys/mman.h>
+
+#include <atomic>
+
+#include "gpu/error.h"
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+namespace gpushim::gpu::pages {
+namespace {
+
+std::atomic<std::uint64_t> n_calls{0};
+std::atomic<int> n_refusals{0};
+
+void count() noexcept { n_calls.fetch_add(1, std::memory_order_relaxed); }
+
+int flags_of(Protection p) noexcept {
+  switch (p) {
+    case Protection::kReadWrite: return PROT_READ | PROT_WRITE;
+    case Protection::kRead: return PROT_READ;
+    default: return PROT_NONE;
+  }
+}
+
+}  // namespace
+
+bool protect(void* base, std::size_t bytes, Protection want) noexcept {
+  count();
+  if (n_refusals.load(std::memory_order_relaxed) > 0) {
+    n_refusals.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  return ::mprotect(base, bytes, flags_of(want)) == 0;
+}
+
+bool discard(void* base, std::size_t bytes) noexcept {
+  count();
+  return ::madvise(base, bytes, MADV_DONTNEED) == 0;
+}
+
+void advise_huge(void* base, std::size_t bytes) noexcept {
+  count();
+  ::madvise(base, bytes, MADV_HUGEPAGE);
+}
+
+void advise_small(void* base, std::size_t bytes) noexcept {
+  count();
+  ::madvise(base, bytes, MADV_NOHUGEPAGE);
+}
+
+void populate(void* base, std::size_t bytes) noexcept {
+  count();
+  ::madvise(base, bytes, MADV_POPULATE_WRITE);
+}
+
+void* reserve(std::size_t bytes) noexcept {
+  count();
+  void* p = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return p == MAP_FAILED ? nullptr : p;
+}
+
+void* map(std::size_t bytes, std::size_t alignment) noexcept {
+  if (injection::should_fail()) return nullptr;
+  const std::size_t slack = alignment > kPage ? alignment : 0;
+  count();
+  void* raw = ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (raw == MAP_FAILED) return nullptr;
+  if (slack == 0) return raw;
+  const auto address = reinterpret_cast<std::uintptr_t>(raw);
+  const std::uintptr_t aligned = (address + alignment - 1) / alignment * alignment;
+  if (aligned > address) unmap(raw, aligned - address);
+  const std::size_t tail = address + slack - aligned;
+  if (tail > 0) unmap(reinterpret_cast<void*>(aligned + bytes), tail);
+  return reinterpret_cast<void*>(aligned);
+}
+
+void unmap(void* base, std::size_t bytes) noexcept {
+  count();
+  ::munmap(base, bytes);
+}
+
+bool move(void* from, std::size_t bytes, void* to) noexcept {
+  count();
+  return ::mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
+}
+
+bool reset(void* base, std::size_t bytes) noexcept {
+  count();
+  return ::mmap(base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+std::uint64_t calls() noexcept { return n_calls.load(std::memory_order_relaxed); }
+
+void refuse_protection(int count) noexcept { n_refusals.store(count, std::memory_order_relaxed); }
+
+}  // namespace gpushim::gpu::pages
