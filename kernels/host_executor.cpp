@@ -1,0 +1,46 @@
+// The host executor: the host device's kernels, and the last resort when a device fails. Host code.
+#include "kernels/host_executor.h"
+
+#include "gpu/error.h"
+
+namespace gpushim::kernels {
+namespace host {
+
+void report_events(gpu::DevicePtr word, std::uint32_t events) noexcept {
+  if (word == 0 || events == 0) return;
+  __atomic_fetch_or(reinterpret_cast<std::uint32_t*>(word), events, __ATOMIC_RELAXED);
+}
+
+namespace {
+
+void check_injection(const char* what) {
+  if (gpu::injection::should_fail()) throw gpu::DeviceError(std::string(what) + " on the host device: injected failure");
+}
+
+/// Everything is done when a call returns; no workspace is needed beyond what the C++ heap gives.
+class HostExecutor final : public Executor {
+ public:
+  void run(const Program& program, Workspace&) override {
+    check_injection("program");
+    run_program(program);
+  }
+  void scan(const Scan& scan, Workspace&) override {
+    check_injection("scan");
+    run_scan(scan);
+  }
+  void arg_reduce(const ArgReduce& reduce, Workspace&) override {
+    check_injection("arg_reduce");
+    run_arg_reduce(reduce);
+  }
+  void matmul(const MatMul& matmul, Workspace&) override {
+    check_injection("matmul");
+    run_matmul(matmul);
+  }
+};
+
+}  // namespace
+}  // namespace host
+
+std::unique_ptr<Executor> make_host_executor(gpu::Device&) { return std::make_unique<host::HostExecutor>(); }
+
+}  // namespace gpushim::kernels

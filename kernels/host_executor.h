@@ -1,0 +1,16 @@
+// The parts of the host executor. Host code.
+#pragma once
+
+#include "kernels/executor.h"
+
+namespace gpushim::kernels::host {
+
+void run_program(const Program& program);
+void run_scan(const Scan& scan);
+void run_arg_reduce(const ArgReduce& reduce);
+void run_matmul(const MatMul& matmul);
+
+/// ORs FpFlag bits into the status word; an address of 0 means that nobody asked.
+void report_events(gpu::DevicePtr word, std::uint32_t events) noexcept;
+
+}  // namespace gpushim::kernels::host
