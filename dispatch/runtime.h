@@ -1,0 +1,61 @@
+// The running system: coherent memory, executor, settings, and whether calls may go to the device now. Host code.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+
+#include "dispatch/statistics.h"
+#include "gpu/memory.h"
+#include "kernels/executor.h"
+
+namespace gpushim::dispatch {
+
+struct Settings {
+  std::size_t min_bytes = 256 << 10;  ///< an array of at least this size is worth the device; 0 = everything
+  bool eager = false;                 ///< wait for the device after each call
+  bool profile = false;               ///< time every call
+  gpu::MemoryOptions memory;
+};
+
+class Runtime {
+ public:
+  /// Starts the device once per process: "auto", "cuda" or "host". Throws gpu::DeviceUnavailable.
+  static Runtime& start(const std::string& device, const Settings& settings);
+  /// Null until started.
+  static Runtime* get() noexcept { return instance_; }
+
+  gpu::Memory& memory() noexcept { return memory_; }
+  kernels::Executor& executor() noexcept { return *executor_; }
+  bool forced() const noexcept { return settings.min_bytes == 0; }
+
+  Settings settings;
+
+ private:
+  Runtime(gpu::Memory& memory, std::unique_ptr<kernels::Executor> executor, const Settings& s)
+      : settings(s), memory_(memory), executor_(std::move(executor)) {}
+  static Runtime* instance_;
+  gpu::Memory& memory_;
+  std::unique_ptr<kernels::Executor> executor_;
+};
+
+/// Calls go to the device on this thread: installed, enabled here, not a forked child. Cheap: two loads.
+namespace gate {
+extern bool installed;                ///< set by install and uninstall
+extern thread_local int thread_mode;  ///< 0 = as installed, 1 = enabled, -1 = disabled
+inline bool open() noexcept { return thread_mode == 0 ? installed : thread_mode > 0; }
+}  // namespace gate
+
+/// Switches calls off on this thread while alive (comparisons, NumPy's own implementation of a call).
+class DisabledHere {
+ public:
+  DisabledHere() noexcept : before_(gate::thread_mode) { gate::thread_mode = -1; }
+  ~DisabledHere() { gate::thread_mode = before_; }
+  DisabledHere(const DisabledHere&) = delete;
+  DisabledHere& operator=(const DisabledHere&) = delete;
+
+ private:
+  int before_;
+};
+
+}  // namespace gpushim::dispatch

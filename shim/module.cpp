@@ -1,0 +1,287 @@
+// The extension module gpushim._shim: install, uninstall, and what the Python package asks. Host code.
+#define GPUSHIM_IMPORTS_NUMPY
+#include "compat/numpy.h"
+
+#include <cstring>
+#include <string>
+
+#include "compat/errstate.h"
+#include "compat/pyref.h"
+#include "dispatch/fp_status.h"
+#include "dispatch/runtime.h"
+#include "gpu/error.h"
+#include "shim/doors.h"
+#include "shim/hooks.h"
+
+namespace gpushim::shim {
+namespace {
+
+using compat::PyRef;
+using compat::steal;
+using dispatch::Runtime;
+
+PyObject* g_unavailable;  ///< gpushim._shim.DeviceUnavailable
+
+bool read_size(PyObject* options, const char* name, std::size_t* out) {
+  PyObject* value = PyDict_GetItemString(options, name);
+  if (!value || value == Py_None) return true;
+  *out = PyLong_AsSize_t(value);
+  return !(PyErr_Occurred());
+}
+
+bool read_bool(PyObject* options, const char* name, bool* out) {
+  PyObject* value = PyDict_GetItemString(options, name);
+  if (!value || value == Py_None) return true;
+  int truth = PyObject_IsTrue(value);
+  if (truth < 0) return false;
+  *out = truth != 0;
+  return true;
+}
+
+PyObject* install(PyObject*, PyObject* args) {
+  const char* device;
+  Py_ssize_t min_bytes;
+  PyObject* options;
+  if (!PyArg_ParseTuple(args, "snO!", &device, &min_bytes, &PyDict_Type, &options)) return nullptr;
+  dispatch::Settings settings;
+  if (min_bytes >= 0) settings.min_bytes = static_cast<std::size_t>(min_bytes);
+  if (!read_bool(options, "eager", &settings.eager) || !read_bool(options, "profile", &settings.profile) ||
+      !read_size(options, "device_limit", &settings.memory.device_limit) ||
+      !read_size(options, "pool_host_limit", &settings.memory.pool_host_limit) ||
+      !read_size(options, "pool_pinned_limit", &settings.memory.pool_pinned_limit)) {
+    return nullptr;
+  }
+  try {
+    Runtime& runtime = Runtime::start(device, settings);
+    compat::init_errstate();
+    if (!install_doors() || !install_allocator(settings.min_bytes) || !install_hooks()) return nullptr;
+    dispatch::gate::installed = true;
+    std::string text = runtime.memory().device().description();
+    return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
+  } catch (const gpu::DeviceError& error) {
+    PyErr_SetString(g_unavailable, error.what());
+    return nullptr;
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_RuntimeError, error.what());
+    return nullptr;
+  }
+}
+
+PyObject* uninstall(PyObject*, PyObject*) {
+  if (Runtime* runtime = Runtime::get(); runtime && dispatch::gate::installed) {
+    dispatch::gate::installed = false;
+    uninstall_hooks();
+    uninstall_allocator();
+    try {
+      runtime->memory().synchronize();
+    } catch (const std::exception&) {
+      // evacuate copes with a dead device
+    }
+    runtime->memory().evacuate();
+    if (!dispatch::FpStatus::get().report()) return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* is_installed(PyObject*, PyObject*) { return PyBool_FromLong(dispatch::gate::installed); }
+
+PyObject* set_enabled(PyObject*, PyObject* value) {
+  int& mode = dispatch::gate::thread_mode;
+  PyObject* before = mode == 0 ? Py_None : mode > 0 ? Py_True : Py_False;
+  if (value == Py_None) {
+    mode = 0;
+  } else {
+    int truth = PyObject_IsTrue(value);
+    if (truth < 0) return nullptr;
+    mode = truth && Runtime::get() ? 1 : -1;
+  }
+  return Py_NewRef(before);
+}
+
+PyObject* synchronize(PyObject*, PyObject*) {
+  if (Runtime* runtime = Runtime::get(); runtime && !runtime->memory().abandoned()) {
+    try {
+      runtime->memory().synchronize();
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      return nullptr;
+    }
+    if (!dispatch::FpStatus::get().report()) return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
+bool put(PyObject* dict, const char* name, unsigned long long value) {
+  PyRef number = steal(PyLong_FromUnsignedLongLong(value));
+  return number && PyDict_SetItemString(dict, name, number.get()) == 0;
+}
+bool put(PyObject* dict, const char* name, double value) {
+  PyRef number = steal(PyFloat_FromDouble(value));
+  return number && PyDict_SetItemString(dict, name, number.get()) == 0;
+}
+bool put(PyObject* dict, const char* name, const std::string& value) {
+  PyRef text = steal(PyUnicode_FromStringAndSize(value.data(), static_cast<Py_ssize_t>(value.size())));
+  return text && PyDict_SetItemString(dict, name, text.get()) == 0;
+}
+
+PyRef memory_counters() {
+  PyRef dict = steal(PyDict_New());
+  if (!dict) return {};
+  Runtime* runtime = Runtime::get();
+  gpu::MemoryCounters c = runtime ? runtime->memory().counters() : gpu::MemoryCounters{};
+  PyObject* d = dict.get();
+  bool ok = put(d, "read_faults", c.read_faults + 0ull) && put(d, "write_faults", c.write_faults + 0ull) &&
+            put(d, "upload_count", c.upload_count + 0ull) && put(d, "upload_bytes", c.upload_bytes + 0ull) &&
+            put(d, "download_count", c.download_count + 0ull) && put(d, "download_bytes", c.download_bytes + 0ull) &&
+            put(d, "fetches", c.fetches + 0ull) && put(d, "spills", c.spills + 0ull) &&
+            put(d, "evictions", c.evictions + 0ull) && put(d, "pool_hits", c.pool_hits + 0ull) &&
+            put(d, "pool_misses", c.pool_misses + 0ull) && put(d, "system_calls", c.system_calls + 0ull);
+  return ok ? std::move(dict) : PyRef{};
+}
+
+PyRef function_row(const dispatch::FunctionStatistics& row) {
+  PyRef dict = steal(PyDict_New()), reasons = steal(PyDict_New());
+  if (!dict || !reasons) return {};
+  for (int i = 0; i < dispatch::kReasonCount; ++i) {
+    if (row.reasons[i] && !put(reasons.get(), dispatch::reason_name(static_cast<dispatch::Reason>(i)), row.reasons[i] + 0ull)) {
+      return {};
+    }
+  }
+  PyObject* d = dict.get();
+  bool ok = put(d, "name", std::string(row.name)) && put(d, "device_calls", row.device_calls + 0ull) &&
+            put(d, "host_calls", row.host_calls + 0ull) && put(d, "device_seconds", static_cast<double>(row.device_ns) * 1e-9) &&
+            put(d, "host_seconds", static_cast<double>(row.host_ns) * 1e-9) &&
+            PyDict_SetItemString(d, "reasons", reasons.get()) == 0;
+  return ok ? std::move(dict) : PyRef{};
+}
+
+PyObject* stats(PyObject*, PyObject*) {
+  PyRef functions = steal(PyList_New(0)), memory = memory_counters(), result = steal(PyDict_New());
+  if (!functions || !memory || !result) return nullptr;
+  for (auto* row : dispatch::all_functions()) {
+    if (row->device_calls + row->host_calls == 0) continue;
+    PyRef dict = function_row(*row);
+    if (!dict || PyList_Append(functions.get(), dict.get()) < 0) return nullptr;
+  }
+  if (PyDict_SetItemString(result.get(), "functions", functions.get()) < 0 ||
+      PyDict_SetItemString(result.get(), "memory", memory.get()) < 0) {
+    return nullptr;
+  }
+  return result.release();
+}
+
+PyObject* reset_stats(PyObject*, PyObject*) {
+  dispatch::reset_statistics();
+  Py_RETURN_NONE;
+}
+
+PyObject* location(PyObject*, PyObject* object) {
+  if (!PyArray_Check(object)) {
+    PyErr_Format(PyExc_TypeError, "location() takes an ndarray, not %s", Py_TYPE(object)->tp_name);
+    return nullptr;
+  }
+  void* data = PyArray_DATA(reinterpret_cast<PyArrayObject*>(object));
+  gpu::Memory* memory = gpu::Memory::get();
+  gpu::Block* block = memory && gpu::Memory::contains(data) ? memory->find(data) : nullptr;
+  return PyUnicode_FromString(block ? gpu::state_name(block->state) : "foreign");
+}
+
+PyObject* memory_info(PyObject*, PyObject*) {
+  PyRef dict = steal(PyDict_New());
+  if (!dict) return nullptr;
+  Runtime* runtime = Runtime::get();
+  gpu::MemoryUsage u = runtime ? runtime->memory().usage() : gpu::MemoryUsage{};
+  gpu::DeviceMemoryInfo device = runtime && !runtime->memory().abandoned() ? runtime->memory().device().memory_info()
+                                                                          : gpu::DeviceMemoryInfo{};
+  PyObject* d = dict.get();
+  bool ok = put(d, "live_blocks", u.live_blocks + 0ull) && put(d, "live_bytes", u.live_bytes + 0ull) &&
+            put(d, "pool_blocks", u.pool_blocks + 0ull) && put(d, "pool_host_bytes", u.pool_host_bytes + 0ull) &&
+            put(d, "device_bytes", u.device_bytes + 0ull) && put(d, "device_pool_bytes", u.device_pool_bytes + 0ull) &&
+            put(d, "pinned_bytes", u.pinned_bytes + 0ull) && put(d, "device_free_bytes", device.free_bytes + 0ull) &&
+            put(d, "device_total_bytes", device.total_bytes + 0ull);
+  return ok ? dict.release() : nullptr;
+}
+
+PyObject* system_info(PyObject*, PyObject*) {
+  PyRef dict = steal(PyDict_New());
+  if (!dict) return nullptr;
+  Runtime* runtime = Runtime::get();
+  PyObject* d = dict.get();
+  bool ok = PyDict_SetItemString(d, "cuda_built_in", gpu::cuda_built_in() ? Py_True : Py_False) == 0 &&
+            PyDict_SetItemString(d, "installed", dispatch::gate::installed ? Py_True : Py_False) == 0;
+  if (runtime && ok) {
+    gpu::Device& device = runtime->memory().device();
+    ok = put(d, "device", std::string(device.kind() == gpu::DeviceKind::kCuda ? "cuda" : "host")) &&
+         put(d, "device_name", device.name()) && put(d, "device_description", device.description()) &&
+         put(d, "min_bytes", runtime->settings.min_bytes + 0ull);
+  }
+  return ok ? dict.release() : nullptr;
+}
+
+PyObject* trim(PyObject*, PyObject* keep) {
+  std::size_t bytes = PyLong_AsSize_t(keep);
+  if (PyErr_Occurred()) return nullptr;
+  if (Runtime* runtime = Runtime::get()) runtime->memory().trim(bytes);
+  Py_RETURN_NONE;
+}
+
+PyObject* inject_failure(PyObject*, PyObject* nth) {
+  unsigned long n = PyLong_AsUnsignedLong(nth);
+  if (PyErr_Occurred()) return nullptr;
+  gpu::injection::arm(n);
+  Py_RETURN_NONE;
+}
+
+PyObject* injected_requests(PyObject*, PyObject*) { return PyLong_FromUnsignedLong(gpu::injection::requests()); }
+PyObject* cuda_built_in(PyObject*, PyObject*) { return PyBool_FromLong(gpu::cuda_built_in()); }
+
+PyMethodDef kMethods[] = {
+    {"install", install, METH_VARARGS, "install(device, min_bytes, options) -> description of the device"},
+    {"uninstall", uninstall, METH_NOARGS, "Put every pointer back and bring every block home."},
+    {"is_installed", is_installed, METH_NOARGS, "Whether NumPy's calls are intercepted."},
+    {"set_enabled", set_enabled, METH_O, "Switch this thread on, off or back to the default; returns what it was."},
+    {"synchronize", synchronize, METH_NOARGS, "Wait for the device; floating-point warnings arrive here."},
+    {"stats", stats, METH_NOARGS, "What ran where and why, and the memory counters."},
+    {"reset_stats", reset_stats, METH_NOARGS, "Zero the function counters."},
+    {"location", location, METH_O, "Where an array's value lives."},
+    {"memory_info", memory_info, METH_NOARGS, "Live and pooled blocks, device and pinned bytes."},
+    {"system_info", system_info, METH_NOARGS, "The device and the build."},
+    {"trim", trim, METH_O, "Return pooled memory to the system, keeping at most so many bytes."},
+    {"inject_failure", inject_failure, METH_O, "Make the n-th next allocation or launch fail (tests)."},
+    {"injected_requests", injected_requests, METH_NOARGS, "Allocations and launches since the last inject_failure."},
+    {"cuda_built_in", cuda_built_in, METH_NOARGS, "Whether the CUDA device was built."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef kModule = {PyModuleDef_HEAD_INIT, "gpushim._shim", "The engine of gpushim.", -1, kMethods,
+                       nullptr,               nullptr,         nullptr,                  nullptr};
+
+/// numpy's C API, both halves; import_array is a macro that returns.
+bool import_numpy() { return _import_array() >= 0 && _import_umath() >= 0; }
+
+PyObject* reasons_dict() {
+  PyRef dict = steal(PyDict_New());
+  for (int i = 0; dict && i < dispatch::kReasonCount; ++i) {
+    auto reason = static_cast<dispatch::Reason>(i);
+    if (!put(dict.get(), dispatch::reason_name(reason), std::string(dispatch::reason_text(reason)))) return nullptr;
+  }
+  return dict.release();
+}
+
+}  // namespace
+}  // namespace gpushim::shim
+
+PyMODINIT_FUNC PyInit__shim() {
+  using namespace gpushim::shim;
+  if (!import_numpy()) return nullptr;
+  PyObject* module = PyModule_Create(&kModule);
+  if (!module) return nullptr;
+  g_unavailable = PyErr_NewException("gpushim._shim.DeviceUnavailable", PyExc_RuntimeError, nullptr);
+  PyObject* reasons = reasons_dict();
+  if (!g_unavailable || PyModule_AddObjectRef(module, "DeviceUnavailable", g_unavailable) < 0 || !reasons ||
+      PyModule_AddObjectRef(module, "REASONS", reasons) < 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
+  Py_DECREF(reasons);
+  return module;
+}
