@@ -25,7 +25,9 @@ class Report:
         return json.dumps(self.data, sort_keys=False)
 
     def __str__(self) -> str:
-        return "\n".join([_headline(self.data["summary"]), *_table(self.data["functions"]), *_memory_lines(self.data["memory"])])
+        return "\n".join(
+            [_headline(self.data["summary"]), *_table(self.data["functions"]), *_memory_lines(self.data["memory"])]
+        )
 
     __repr__ = __str__
 
@@ -61,7 +63,8 @@ def _headline(summary: dict) -> str:
     calls = summary["device_calls"] + summary["host_calls"]
     if not calls:
         return "gpushim: no NumPy call was seen"
-    text = f"gpushim: {summary['device_calls']:,} of {calls:,} NumPy calls ran on the device ({_percent(summary['device_share_of_calls'])})"
+    share = _percent(summary["device_share_of_calls"])
+    text = f"gpushim: {summary['device_calls']:,} of {calls:,} NumPy calls ran on the device ({share})"
     if summary["device_share_of_bytes"] is not None:
         text += f", with {_percent(summary['device_share_of_bytes'])} of the bytes"
     return text
@@ -92,7 +95,11 @@ def _table(functions: Sequence[dict]) -> list[str]:
     widths = [max(len(row[i]) for row in rows) for i in range(6)]
     lines = []
     for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)), row[5]]
+        cells = [
+            row[0].ljust(widths[0]),
+            *(cell.rjust(width) for cell, width in zip(row[1:5], widths[1:5], strict=True)),
+            row[5],
+        ]
         lines.append(("  " + "  ".join(cells)).rstrip())
     return lines
 
@@ -112,7 +119,9 @@ def _memory_lines(memory: dict) -> list[str]:
         faults += f", {memory['fetches']:,} single elements fetched"
     lines.append(faults)
     if memory.get("spills") or memory.get("evictions"):
-        lines.append(f"  device full: {memory.get('spills', 0):,} blocks spilled, {memory.get('evictions', 0):,} copies dropped")
+        lines.append(
+            f"  device full: {memory.get('spills', 0):,} blocks spilled, {memory.get('evictions', 0):,} copies dropped"
+        )
     return lines
 
 

@@ -71,7 +71,9 @@ def _run_standard_input(program: list[str]) -> None:
     sys.argv = ["-", *program[1:]]
     _set_path0("")
     source = sys.stdin.buffer.read()
-    _execute(source, "<stdin>", _new_main(loader=importlib.machinery.BuiltinImporter))
+    main = _new_main(loader=importlib.machinery.BuiltinImporter)
+    main.__file__ = "<stdin>"
+    _execute(source, "<stdin>", main)
 
 
 def _run_path(program: list[str]) -> None:
