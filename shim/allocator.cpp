@@ -21,7 +21,7 @@ namespace {
 using gpu::Memory;
 
 constexpr std::size_t kNever = SIZE_MAX;
-/// Shrinking below half of a block that is larger than this moves to a smaller one; others shrink in place.
+/// Shrinking a block that is larger than this below its half moves to a smaller one; others shrink in place.
 constexpr std::size_t kShrinkInPlace = std::size_t{64} << 10;
 
 /// Allocations of this size and more get blocks.
@@ -90,21 +90,14 @@ void* move_into_block(void* context, void* p, std::size_t bytes) {
 void* reallocate_block(void* context, void* p, std::size_t bytes) {
   Memory& memory = *Memory::get();
   gpu::Block* block = memory.find(p);
-  const std::size_t capacity = memory.capacity_of(p);
   const bool installed = threshold.load(std::memory_order_relaxed) != kNever;
-  const bool roomy = capacity > kShrinkInPlace && bytes < capacity / 2;
-  if (installed && bytes <= block->bytes && !roomy) return p;  // the value may stay where it is, also on the device
-  if (installed && bytes > block->bytes && bytes <= capacity) {
-    memory.bring_home(block, gpu::Access::kWrite);
-    block->bytes = bytes;  // no device copy is current, so nobody relies on the old size
-    return p;
-  }
-  const std::size_t kept = std::min(block->bytes, bytes);
+  const bool wasteful = block->bytes > kShrinkInPlace && bytes < block->bytes / 2;
+  if (installed && bytes <= block->bytes && !wasteful) return p;  // wherever its value is
   void* moved = new_block(bytes, false);
   if (!moved) moved = numpy.malloc(context, bytes);
   if (!moved) return bytes <= block->bytes ? p : nullptr;
   memory.bring_home(block, gpu::Access::kRead);
-  std::memcpy(moved, p, kept);
+  std::memcpy(moved, p, std::min(block->bytes, bytes));
   free_after_exports(block);
   return moved;
 }
