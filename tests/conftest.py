@@ -1,7 +1,7 @@
 """Fixtures and markers of all Python tests."""
 
 import pytest
-from modes import cuda_devices, run_python
+from modes import has_cuda, run_python
 
 
 @pytest.fixture
@@ -11,7 +11,7 @@ def python():
 
 
 def pytest_collection_modifyitems(items):
-    if any(item.get_closest_marker("cuda") for item in items) and not cuda_devices():
-        for item in items:
-            if item.get_closest_marker("cuda"):
-                item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+    need_cuda = [item for item in items if item.get_closest_marker("cuda")]
+    if need_cuda and not has_cuda():
+        for item in need_cuda:
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))

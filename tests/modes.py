@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
@@ -34,14 +35,16 @@ def run_python(*arguments: object, timeout: float = 120, environment: dict[str, 
     )
 
 
-def cuda_devices() -> list:
+@functools.cache
+def has_cuda() -> bool:
+    """Whether a CUDA device can be used here: asked in a process of its own, so that this one stays without."""
     import gpushim
 
-    return list(gpushim.system_info().get("cuda_devices") or [])
+    return gpushim.system_info()["cuda_built_in"] and run_python(*MODES["cuda"], "--info").returncode == 0
 
 
 def available_modes() -> list[str]:
-    return [mode for mode in MODES if not mode.startswith("cuda") or cuda_devices()]
+    return [mode for mode in MODES if not mode.startswith("cuda") or has_cuda()]
 
 
 def shared_folder(name: str) -> Path | None:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
-from modes import cuda_devices
+from modes import has_cuda
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("--ctest", type=Path, required=True, metavar="BUILD_TREE")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
-    devices = ["host", "cuda"] if cuda_devices() else ["host"]
+    devices = ["host", "cuda"] if has_cuda() else ["host"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         parts: dict[str, Callable[[], Counter]] = {

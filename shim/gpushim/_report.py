@@ -105,7 +105,7 @@ def _table(functions: Sequence[dict]) -> list[str]:
 
 
 def _calls(count: int, seconds: float) -> tuple[str, str]:
-    return (f"{count:,}", format_seconds(seconds)) if count else ("-", "")
+    return f"{count:,}" if count else "-", format_seconds(seconds) if seconds else ""
 
 
 def _memory_lines(memory: dict) -> list[str]:
