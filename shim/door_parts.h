@@ -48,6 +48,7 @@ class PinDuringCall {
 bool install_buffer_door(PatchList& patches);
 bool install_getter_doors(PatchList& patches);
 bool install_method_doors(PatchList& patches);
+bool install_syscall_doors(PatchList& patches);
 bool install_lifecycle(PatchList& patches);
 
 }  // namespace gpushim::shim

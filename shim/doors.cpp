@@ -11,7 +11,7 @@ bool install_doors() {
   static bool installed = false;
   if (installed) return true;
   if (!install_buffer_door(patches) || !install_getter_doors(patches) || !install_method_doors(patches) ||
-      !install_lifecycle(patches)) {
+      !install_syscall_doors(patches) || !install_lifecycle(patches)) {
     patches.restore();
     return false;
   }

@@ -20,7 +20,7 @@ import gpushim
 import numpy as np
 import numpy.ma  # makes arrays of its own when first used
 import pytest
-from device_arrays import DEVICE_STATES, device_arange, on_device
+from device_arrays import DEVICE_STATES, check_script, device_arange, on_device
 
 pytestmark = pytest.mark.usefixtures("no_leaks")
 
@@ -480,6 +480,52 @@ def test_dlpack():
     capsule = a.__dlpack__()
     assert gpushim.location(a) == "host"
     assert "dltensor" in repr(capsule)
+
+
+# --- system calls by C code that took no door
+
+
+@pytest.mark.parametrize("n", SIZES)
+def test_old_address_in_a_system_call_of_c_code(raw_file, n):
+    """_Py_write and _Py_read stand for C code with PyArray_DATA: they pass a pointer straight to the kernel."""
+    write, read = ctypes.pythonapi._Py_write, ctypes.pythonapi._Py_read
+    for function in (write, read):
+        function.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+        function.restype = ctypes.c_ssize_t
+    a = device_arange(n)
+    address = a.ctypes.data
+    on_device(a)
+    assert write(raw_file.fileno(), address, a.nbytes) == a.nbytes
+    on_device(a)
+    raw_file.seek(0)
+    assert raw_file.read() == expected(n)
+    on_device(a)
+    raw_file.seek(0)
+    a -= 1
+    on_device(a)
+    assert read(raw_file.fileno(), address, a.nbytes) == a.nbytes
+    assert a.tobytes() == expected(n)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        write(-1, address, a.nbytes)
+    on_device(a)
+
+
+def test_h5py_loaded_later(tmp_path):
+    pytest.importorskip("h5py")
+    check_script(f"""
+        import h5py
+        name = {str(tmp_path / "f.h5")!r}
+        for n in (16, 5_000, 300_000):
+            a, z = device_arange(n), on_device(np.ones(n))
+            with h5py.File(name, "w") as f:
+                f["a"] = a
+                f.create_dataset("c", data=on_device(a), chunks=True, compression="gzip")
+                f.create_dataset("s", data=on_device(a).reshape(2, -1)[:, ::2])
+            with h5py.File(name) as f:
+                f["a"].read_direct(z)
+                assert z.tobytes() == a.tobytes() == f["c"][:].tobytes()
+                assert (f["s"][:] == a.reshape(2, -1)[:, ::2]).all()
+    """)
 
 
 # --- the allocator
