@@ -23,6 +23,15 @@ GPUSHIM_HD inline std::uint32_t rule_ARITHMETIC(R r, T a, B b) {
   return when(sem::isnan(r) && !sem::isnan(a) && !sem::isnan(b), kFpInvalid) |
          when(sem::isinf(r) && sem::isfinite(a) && sem::isfinite(b), kFpOverflow);
 }
+/// Sums and differences: the parts of a complex number do not meet.
+template <class R, class T, class B>
+GPUSHIM_HD inline std::uint32_t rule_SUM(R r, T a, B b) {
+  if constexpr (kIsComplex<R>) {
+    return rule_ARITHMETIC(r.re, a.re, b.re) | rule_ARITHMETIC(r.im, a.im, b.im);
+  } else {
+    return rule_ARITHMETIC(r, a, b);
+  }
+}
 /// |z|: an infinity from a finite complex number overflows; NumPy clears the flags of real types.
 template <class R, class T, class B>
 GPUSHIM_HD inline std::uint32_t rule_ABSOLUTE(R r, T a, B) {
@@ -37,6 +46,11 @@ GPUSHIM_HD inline std::uint32_t rule_POLE(R r, T a, B) {
 template <class R, class T, class B>
 GPUSHIM_HD inline std::uint32_t rule_DIVIDE(R r, T a, B b) {
   const bool pole = !sem::truth(b);
+  if constexpr (kIsComplex<T>) {  // Smith's division compares the parts of b, and each part has a pole of its own
+    const bool at_pole = pole && ((sem::isfinite(a.re) && a.re != 0) || (sem::isfinite(a.im) && a.im != 0));
+    return when(sem::isnan(b) || (sem::isnan(r) && !sem::isnan(a)), kFpInvalid) | when(at_pole, kFpDivide) |
+           when(!pole && sem::isinf(r) && sem::isfinite(a) && sem::isfinite(b), kFpOverflow);
+  }
   return when(sem::isnan(r) && !sem::isnan(a) && !sem::isnan(b), kFpInvalid) |
          when(sem::isinf(r) && sem::isfinite(a) && sem::isfinite(b), pole ? kFpDivide : kFpOverflow);
 }
@@ -47,29 +61,20 @@ GPUSHIM_HD inline std::uint32_t rule_FLOOR_DIVIDE(R r, T a, B b) {
     if constexpr (std::is_signed_v<T>) overflow = b == T(-1) && a == sem::kMin<T>;
     return when(b == 0, kFpDivide) | when(overflow, kFpOverflow);
   } else {
-    return rule_DIVIDE(r, a, b);
+    const std::uint32_t events = rule_DIVIDE(r, a, b);
+    // Python's divmod subtracts the infinite quotient from itself.
+    return events == kFpOverflow && kIsReal<T> ? kFpOverflow | kFpInvalid : events;
   }
 }
+/// fmod and Python's remainder.
 template <class R, class T, class B>
-GPUSHIM_HD inline std::uint32_t rule_FMOD(R r, T a, B b) {
+GPUSHIM_HD inline std::uint32_t rule_REMAINDER(R r, T a, B b) {
   if constexpr (kIsInteger<T>) return when(b == 0, kFpDivide);
   return when(sem::isnan(r) && !sem::isnan(a) && !sem::isnan(b), kFpInvalid);
 }
-/// Python's remainder divides on its way, and that quotient may overflow.
-template <class R, class T, class B>
-GPUSHIM_HD inline std::uint32_t rule_REMAINDER(R r, T a, B b) {
-  if constexpr (kIsInteger<T>) {
-    return when(b == 0, kFpDivide);
-  } else {
-    using Work = std::conditional_t<kIsHalf<T>, float, T>;
-    const bool overflow = sem::truth(b) && sem::isfinite(a) && sem::isfinite(b) &&
-                          sem::isinf(sem::divide(static_cast<Work>(a), static_cast<Work>(b)));
-    return rule_FMOD(r, a, b) | when(overflow, kFpOverflow);
-  }
-}
 template <class R, class T, class B>
 GPUSHIM_HD inline std::uint32_t rule_RECIPROCAL(R r, T a, B) {
-  if constexpr (kIsInteger<T>) return when(a == 0, kFpDivide) | when(a == 0, kFpInvalid);
+  if constexpr (kIsInteger<T>) return when(a == 0, kFpDivide) | when(a == 0, kFpInvalid);  // of the conversion
   return rule_DIVIDE(r, sem::one<T>(), a);
 }
 /// 0 to a negative power is a pole; for complex numbers it is invalid.
@@ -90,16 +95,24 @@ GPUSHIM_HD inline std::uint32_t rule_NEXTAFTER(R r, T a, B) {
 }
 template <class R, class T, class B>
 GPUSHIM_HD inline std::uint32_t rule_SPACING(R r, T a, B) {
-  return when(sem::isnan(r) && !sem::isnan(a), kFpInvalid) | when(sem::isinf(r) && sem::isfinite(a), kFpOverflow);
+  const bool invalid = kIsHalf<T> && !sem::isfinite(a);
+  return when(invalid, kFpInvalid) | when(sem::isinf(r) && sem::isfinite(a), kFpOverflow);
 }
 
 /// A cast: a float that does not fit the (x86) conversion is invalid, one that rounds to infinity overflows.
 template <class From, class To>
 GPUSHIM_HD inline std::uint32_t cast_flags(From a) {
-  if constexpr (kIsInteger<To> && kIsInexact<From>) {
-    if constexpr (kIsComplex<From>) {
-      return cast_flags<decltype(a.re), To>(a.re);
-    } else if constexpr (kIsHalf<From>) {
+  if constexpr (std::is_same_v<To, bool> || std::is_same_v<From, To>) {
+    return kNone;
+  } else if constexpr (kIsComplex<From>) {
+    using Part = decltype(a.re);
+    if constexpr (kIsComplex<To>) {
+      return cast_flags<Part, decltype(To{}.re)>(a.re) | cast_flags<Part, decltype(To{}.im)>(a.im);
+    } else {
+      return cast_flags<Part, To>(a.re);
+    }
+  } else if constexpr (kIsInteger<To> && kIsInexact<From>) {
+    if constexpr (kIsHalf<From>) {
       return cast_flags<float, To>(static_cast<float>(a));
     } else if constexpr (sizeof(To) < 4 || std::is_same_v<To, std::int32_t>) {
       return when(!(a > (std::is_same_v<From, float> ? From(-0x1.000002p31) : From(-0x1.00000002p31)) &&

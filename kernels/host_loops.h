@@ -9,9 +9,9 @@
 
 namespace gpushim::kernels::host {
 
-/// A finite result proves that there was no event, for all rules but these.
+/// A finite result proves that there was no event, but for integers (division by zero).
 template <Op op, class T>
-constexpr bool kFiniteIsQuiet = !kIsInteger<T> && UfuncRow<op>::kRule != FpRule::kREMAINDER;
+constexpr bool kFiniteIsQuiet = !kIsInteger<T>;
 
 template <class T>
 inline bool all_finite(const T* values, int n) {

@@ -1,6 +1,7 @@
 // Semantics: arithmetic, comparison, logic and bits, for every type. Host and device. Included through semantics.h.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 
@@ -142,8 +143,13 @@ template <AnyComplex T>
 GPUSHIM_HD inline T add(T a, T b) { return {a.re + b.re, a.im + b.im}; }
 template <AnyComplex T>
 GPUSHIM_HD inline T subtract(T a, T b) { return {a.re - b.re, a.im - b.im}; }
+GPUSHIM_HD inline float fused(float a, float b, float c) { return ::fmaf(a, b, c); }
+GPUSHIM_HD inline double fused(double a, double b, double c) { return ::fma(a, b, c); }
+/// Fused where NumPy's vector loops are, on every x86-64 with FMA3: the only fused operations of the exact functions.
 template <AnyComplex T>
-GPUSHIM_HD inline T multiply(T a, T b) { return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re}; }
+GPUSHIM_HD inline T multiply(T a, T b) {
+  return {fused(a.re, b.re, -(a.im * b.im)), fused(a.re, b.im, a.im * b.re)};
+}
 
 template <Integer T>
 GPUSHIM_HD inline T negative(T a) { return static_cast<T>(Wrap<T>(0) - Wrap<T>(a)); }
@@ -356,10 +362,21 @@ GPUSHIM_HD inline T fmin(T a, T b) {
     return isnan(b) || a < b ? a : b;
   }
 }
+/// Clip's own order: of complex numbers lexicographic with no care for NaN; of equal float16 it keeps a.
+template <class T>
+GPUSHIM_HD inline bool clips_above(T a, T b) {
+  if constexpr (kIsComplex<T>) {
+    return a.re == b.re ? a.im > b.im : a.re > b.re;
+  } else if constexpr (kIsHalf<T>) {
+    return greater_equal(a, b);
+  } else {
+    return a > b;
+  }
+}
 template <class T>
 GPUSHIM_HD inline T clip(T a, T low, T high) {
-  const T raised = isnan(a) || greater(a, low) ? a : low;
-  return isnan(raised) || less(raised, high) ? raised : high;
+  const T raised = isnan(a) || clips_above(a, low) ? a : low;
+  return isnan(raised) || clips_above(high, raised) ? raised : high;
 }
 
 }  // namespace gpushim::kernels::sem

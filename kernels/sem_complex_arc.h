@@ -67,7 +67,7 @@ GPUSHIM_HD inline ArcParts arc_parts(double x, double y) {
 GPUSHIM_HD inline Complex128 arcsinh(Complex128 z) {
   if (isnan(z)) {
     if (isinf(z.re)) return {z.re, kNaN};
-    if (isinf(z.im)) return {z.im, kNaN};
+    if (isinf(z.im)) return {kInfinity, kNaN};
     return {kNaN, z.im == 0 ? z.im : kNaN};
   }
   if (z.re == 0 && z.im == 0) return z;
@@ -75,6 +75,10 @@ GPUSHIM_HD inline Complex128 arcsinh(Complex128 z) {
   return {copysign(parts.imaginary, z.re), copysign(parts.arcsin, z.im)};
 }
 GPUSHIM_HD inline Complex128 arcsin(Complex128 z) {
+  if (isnan(z)) {
+    if (z.re == 0) return z;
+    return {kNaN, isinf(z.im) ? z.im : isinf(z.re) ? kInfinity : kNaN};
+  }
   const Complex128 w = arcsinh(Complex128{z.im, z.re});
   return {w.im, w.re};
 }
@@ -90,7 +94,7 @@ GPUSHIM_HD inline Complex128 arccos(Complex128 z) {
 GPUSHIM_HD inline Complex128 arccosh(Complex128 z) {
   const Complex128 w = arccos(z);
   if (isnan(w.re)) return {isnan(w.im) ? kNaN : absolute(w.im), w.re};
-  if (isnan(w.im)) return {w.im, w.im};
+  if (isnan(w.im)) return {kNaN, z.re == 0 ? kPi / 2 : kNaN};
   return {absolute(w.im), copysign(w.re, z.im)};
 }
 

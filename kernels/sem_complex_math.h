@@ -82,8 +82,13 @@ GPUSHIM_HD inline Complex128 exp(Complex128 z) {
 }
 GPUSHIM_HD inline Complex128 exp2(Complex128 z) {
   if (!isfinite(z) || absolute(z.re) > 1000) return exp(Complex128{z.re * kLn2, z.im * kLn2});
-  const double size = ::exp2(z.re), angle = z.im * kLn2;
-  return {size * ::cos(angle), size * ::sin(angle)};
+  const double size = ::exp2(z.re);
+  if (z.im == 0) return {size, z.im};
+  if (absolute(z.im) > 0x1p40) return {size * ::cos(z.im * kLn2), size * ::sin(z.im * kLn2)};
+  constexpr double kLn2Rest = 2.3190468138462996e-17;
+  const Twofold angle = two_product(z.im, kLn2);
+  const double rest = angle.rest + z.im * kLn2Rest, c = ::cos(angle.value), s = ::sin(angle.value);
+  return {size * (c - rest * s), size * (s + rest * c)};
 }
 GPUSHIM_HD inline Complex128 expm1(Complex128 z) {
   const double s = ::sin(z.im / 2);
@@ -166,6 +171,7 @@ GPUSHIM_HD inline Complex128 tanh(Complex128 z) {
 }
 // The circular functions are the hyperbolic ones of i*z, turned back.
 GPUSHIM_HD inline Complex128 sin(Complex128 z) {
+  if (!isfinite(z.re) && isinf(z.im)) return {kNaN, kInfinity};
   const Complex128 w = sinh(Complex128{-z.im, z.re});
   return {w.im, -w.re};
 }
@@ -192,22 +198,42 @@ GPUSHIM_SEM_COMPLEX1(sin)
 GPUSHIM_SEM_COMPLEX1(cos)
 GPUSHIM_SEM_COMPLEX1(tan)
 
+template <AnyComplex T>
+GPUSHIM_HD inline T unfused_multiply(T a, T b) {
+  return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+}
+/// C99's product (Annex G.5.1): an infinite factor gives an infinity even where the parts cancel to NaN.
+GPUSHIM_HD inline double boxed(double a) { return copysign(isinf(a) ? 1.0 : 0.0, a); }
+GPUSHIM_HD inline double zero_if_nan(double a) { return isnan(a) ? copysign(0.0, a) : a; }
+GPUSHIM_HD inline Complex128 annex_g_multiply(Complex128 a, Complex128 b) {
+  const Complex128 product = unfused_multiply(a, b);
+  if (!isnan(product.re) || !isnan(product.im)) return product;
+  const bool from_a = isinf(a), from_b = isinf(b);
+  const bool overflowed = isinf(a.re * b.re) || isinf(a.im * b.im) || isinf(a.re * b.im) || isinf(a.im * b.re);
+  if (!from_a && !from_b && !overflowed) return product;
+  if (from_a) a = {boxed(a.re), boxed(a.im)};
+  if (from_b) b = {boxed(b.re), boxed(b.im)};
+  a = {zero_if_nan(a.re), zero_if_nan(a.im)};
+  b = {zero_if_nan(b.re), zero_if_nan(b.im)};
+  const Complex128 direction = unfused_multiply(a, b);
+  return {kInfinity * direction.re, kInfinity * direction.im};
+}
 /// a**n by squaring in T itself, so that it overflows as NumPy's does; 1, 2 and 3 keep infinities that squaring loses.
 template <AnyComplex T>
 GPUSHIM_HD inline T whole_power(T a, int n) {
   if (n == 1) return a;
-  if (n == 2) return multiply(a, a);
-  if (n == 3) return multiply(a, multiply(a, a));
+  if (n == 2) return unfused_multiply(a, a);
+  if (n == 3) return unfused_multiply(a, unfused_multiply(a, a));
   T result = one<T>();
   int bits = n < 0 ? -n : n;
-  for (T base = a;; base = multiply(base, base)) {
-    if (bits & 1) result = multiply(result, base);
+  for (T base = a;; base = unfused_multiply(base, base)) {
+    if (bits & 1) result = unfused_multiply(result, base);
     bits >>= 1;
     if (bits == 0) break;
   }
   return n < 0 ? divide(one<T>(), result) : result;
 }
-GPUSHIM_HD inline Complex128 general_power(Complex128 a, Complex128 b) { return exp(multiply(b, log(a))); }
+GPUSHIM_HD inline Complex128 general_power(Complex128 a, Complex128 b) { return exp(annex_g_multiply(b, log(a))); }
 GPUSHIM_HD inline Complex64 general_power(Complex64 a, Complex64 b) {
   return narrow(general_power(widen(a), widen(b)));
 }

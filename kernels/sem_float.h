@@ -138,10 +138,11 @@ GPUSHIM_HD inline Half nextafter(Half a, Half b) {
   return half_from_bits(static_cast<std::uint16_t>(away_from_zero ? a.bits + 1 : a.bits - 1));
 }
 
-/// The step to the next float away from zero, with the sign of a.
+/// The step to the next float away from zero, with the sign of a; of both zeros, positive.
 template <Real T>
 GPUSHIM_HD inline T spacing(T a) {
   if (isinf(a)) return a - a;
+  if (a == 0) a = T(0);
   return nextafter(a, copysign(T(__builtin_huge_val()), a)) - a;
 }
 /// Of float16, the step to the next one upward: NumPy's own choice, always positive.
@@ -213,7 +214,7 @@ GPUSHIM_SEM_REAL1(log2, ::log2f(a), ::log2(a))
 GPUSHIM_SEM_REAL1(log10, ::log10f(a), ::log10(a))
 GPUSHIM_SEM_REAL1(log1p, ::log1pf(a), ::log1p(a))
 GPUSHIM_SEM_REAL1(sqrt, ::sqrtf(a), ::sqrt(a))
-GPUSHIM_SEM_REAL1(cbrt, ::cbrtf(a), ::cbrt(a))
+GPUSHIM_SEM_REAL1(cbrt, ::cbrtf(a), GPUSHIM_ON_DEVICE(::cbrt(a), static_cast<double>(::cbrtl(a))))  // glibc's: 2.7 ulp
 GPUSHIM_SEM_REAL1(sin, ::sinf(a), ::sin(a))
 GPUSHIM_SEM_REAL1(cos, ::cosf(a), ::cos(a))
 GPUSHIM_SEM_REAL1(tan, GPUSHIM_VIA_DOUBLE1(tan), ::tan(a))
@@ -222,7 +223,7 @@ GPUSHIM_SEM_REAL1(arccos, ::acosf(a), ::acos(a))
 GPUSHIM_SEM_REAL1(arctan, ::atanf(a), ::atan(a))
 GPUSHIM_SEM_REAL1(sinh, GPUSHIM_VIA_DOUBLE1(sinh), ::sinh(a))
 GPUSHIM_SEM_REAL1(cosh, ::coshf(a), ::cosh(a))
-GPUSHIM_SEM_REAL1(tanh, ::tanhf(a), ::tanh(a))
+GPUSHIM_SEM_REAL1(tanh, ::tanhf(a), GPUSHIM_ON_DEVICE(::tanh(a), static_cast<double>(::tanhl(a))))  // glibc's: 2.2 ulp
 GPUSHIM_SEM_REAL1(arcsinh, GPUSHIM_VIA_DOUBLE1(asinh), GPUSHIM_ON_DEVICE(accurate_arcsinh(a), ::asinh(a)))
 GPUSHIM_SEM_REAL1(arccosh, GPUSHIM_VIA_DOUBLE1(acosh), GPUSHIM_ON_DEVICE(accurate_arccosh(a), ::acosh(a)))
 GPUSHIM_SEM_REAL1(arctanh, GPUSHIM_VIA_DOUBLE1(atanh), ::atanh(a))

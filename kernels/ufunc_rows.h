@@ -17,7 +17,7 @@ template <Op op, class T>
 using SecondInput = std::conditional_t<op == Op::ldexp, std::int64_t, T>;
 
 enum class FpRule : unsigned char {
-  kQUIET, kARITHMETIC, kABSOLUTE, kPOLE, kDIVIDE, kFLOOR_DIVIDE, kFMOD, kREMAINDER, kRECIPROCAL, kPOWER, kLDEXP,
+  kQUIET, kSUM, kARITHMETIC, kABSOLUTE, kPOLE, kDIVIDE, kFLOOR_DIVIDE, kREMAINDER, kRECIPROCAL, kPOWER, kLDEXP,
   kNEXTAFTER, kSPACING,
 };
 
@@ -35,8 +35,8 @@ struct UfuncRow;
     static constexpr int kCost = COST;                                                                                \
     static GPUSHIM_HD constexpr DType result([[maybe_unused]] DType t) { return GPUSHIM_RESULT_##RESULT(t); }         \
     template <class T>                                                                                                \
-    static constexpr bool kQuiet = kRule == FpRule::kQUIET || (!kIsInexact<T> && (kRule == FpRule::kARITHMETIC ||     \
-                                   kRule == FpRule::kPOWER)) || (!kIsComplex<T> && kRule == FpRule::kABSOLUTE);       \
+    static constexpr bool kQuiet = kRule == FpRule::kQUIET || (!kIsInexact<T> && (kRule == FpRule::kSUM ||            \
+                                   kRule == FpRule::kARITHMETIC || kRule == FpRule::kPOWER)) || (!kIsComplex<T> && kRule == FpRule::kABSOLUTE);       \
     template <class T>                                                                                                \
     static GPUSHIM_HD inline CType<result(kDTypeOf<T>)> apply(                                                        \
         [[maybe_unused]] T a, [[maybe_unused]] SecondInput<Op::op_name, T> b, [[maybe_unused]] T c) {                 \
