@@ -70,7 +70,8 @@ Block* AddressSpace::make_small(int size_class) noexcept {
   if (slab->mirror != 0) block->device = slab->mirror + slab->used_bytes;
   slab->used_bytes += slab->block_bytes;
   const std::size_t first = (reinterpret_cast<std::uintptr_t>(block->base) - base_) / kPage;
-  for (std::size_t i = 0; i < block->capacity / kPage; ++i) small_index_[first + i].store(block, std::memory_order_release);
+  for (std::size_t i = 0; i < block->capacity / kPage; ++i)
+    small_index_[first + i].store(block, std::memory_order_release);
   return block;
 }
 

@@ -1,8 +1,8 @@
 // The reserved range and its block directory: which block holds an address. Host code; lookups are signal-safe.
 //
 // The range has a small region, of slabs of 2 MiB that are cut into blocks of one size class, and a large region, of
-// blocks of whole granules. A block keeps its addresses for ever, so directory entries are written once, and a lookup is
-// two loads without a lock. The directory itself is address space too: its pages come to be as entries are written.
+// blocks of whole granules. A block keeps its addresses for ever, so directory entries are written once, and a lookup
+// is two loads without a lock. The directory itself is address space too: its pages come to be as entries are written.
 #pragma once
 
 #include <atomic>
@@ -20,18 +20,19 @@ struct Slab {
   char* base = nullptr;
   std::uint16_t size_class = 0;
   std::uint32_t block_bytes = 0;
-  std::uint32_t used_bytes = 0;    ///< blocks exist in [base, base + used_bytes)
-  std::uint32_t total_bytes = 0;   ///< blocks fit in [base, base + total_bytes)
-  std::uint32_t live = 0;          ///< blocks that are not free
+  std::uint32_t used_bytes = 0;   ///< blocks exist in [base, base + used_bytes)
+  std::uint32_t total_bytes = 0;  ///< blocks fit in [base, base + total_bytes)
+  std::uint32_t live = 0;         ///< blocks that are not free
   bool registered = false;
   bool registration_refused = false;
   DevicePtr mirror = 0;
-  Slab* next = nullptr;            ///< list of all slabs
+  Slab* next = nullptr;  ///< list of all slabs
 };
 
 class AddressSpace {
  public:
-  /// Reserves `bytes` of addresses, or as much as the system gives, halving. Throws DeviceError when that is too little.
+  /// Reserves `bytes` of addresses, or as much as the system gives, halving. Throws DeviceError when that is too
+  /// little.
   void reserve(std::size_t bytes);
 
   std::uintptr_t base() const noexcept { return base_; }

@@ -1,8 +1,8 @@
 // Blocks come and go: which free block serves a request, and where a freed one goes.
 //
-// A request of the CPU looks for pages that are read-write, a result of the GPU for pages that are already inaccessible,
-// with device memory attached: in a steady state neither makes a system call. What the wrong shelf holds is taken only
-// when that is cheaper than new addresses.
+// A request of the CPU looks for pages that are read-write, a result of the GPU for pages that are already
+// inaccessible, with device memory attached: in a steady state neither makes a system call. What the wrong shelf holds
+// is taken only when that is cheaper than new addresses.
 #include <sys/mman.h>
 #include <time.h>
 

@@ -1,16 +1,16 @@
 // States change: what a touch of the CPU does to a block. See README.md for the diagram.
 //
-// Everything here runs with Memory's lock held unless it says otherwise, also inside the fault handler: no user memory is
-// touched, nothing evaluates.
-#include "gpu/error.h"
-#include "gpu/memory_impl.h"
-#include "gpu/pages.h"
-
+// Everything here runs with Memory's lock held unless it says otherwise, also inside the fault handler: no user memory
+// is touched, nothing evaluates.
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <exception>
+
+#include "gpu/error.h"
+#include "gpu/memory_impl.h"
+#include "gpu/pages.h"
 
 namespace gpushim::gpu {
 namespace {

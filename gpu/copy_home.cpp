@@ -4,8 +4,9 @@
 // so (the driver would touch them on the CPU, and fault): their contents are prepared in a *side region*, read-write
 // memory elsewhere, which then moves onto the block's addresses as a whole.
 //
-// Big blocks are read chunk by chunk, so that looking at one element does not move an array: a read fault copies a window
-// of chunks, which doubles while the faults go on sequentially; when most of the block is home, the rest follows.
+// Big blocks are read chunk by chunk, so that looking at one element does not move an array: a read fault copies a
+// window of chunks, which doubles while the faults go on sequentially; when most of the block is home, the rest
+// follows.
 #include <algorithm>
 #include <cstring>
 

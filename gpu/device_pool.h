@@ -1,5 +1,5 @@
-// Device memory by size class, under a limit. Host code; guarded by Memory's lock. Freeing is stream-ordered: all work is
-// on one stream, so memory given back may be taken again at once.
+// Device memory by size class, under a limit. Host code; guarded by Memory's lock. Freeing is stream-ordered: all work
+// is on one stream, so memory given back may be taken again at once.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ class DevicePool {
   bool can_ever_hold(std::size_t bytes) const noexcept { return bytes <= limit_; }
   void set_limit(std::size_t limit) noexcept { limit_ = limit; }
   std::size_t limit() const noexcept { return limit_; }
-  std::size_t held_bytes() const noexcept { return held_; }      ///< handed out or pooled
+  std::size_t held_bytes() const noexcept { return held_; }  ///< handed out or pooled
   std::size_t pooled_bytes() const noexcept { return pooled_; }
   std::uint64_t hits() const noexcept { return hits_; }
   std::uint64_t misses() const noexcept { return misses_; }

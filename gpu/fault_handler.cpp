@@ -6,7 +6,8 @@
 // It may not: allocate, use stdio, take another lock, run Python. errno is saved. There is no SA_ONSTACK: an alternate
 // stack may be too small for an evaluation. SA_NODEFER: an evaluation may touch another protected block.
 //
-// A fault that is not ours goes to the handler that was there before us, so that a real null dereference dies as it did.
+// A fault that is not ours goes to the handler that was there before us, so that a real null dereference dies as it
+// did.
 #include <signal.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
@@ -23,7 +24,8 @@
 namespace gpushim::gpu {
 namespace {
 
-/// Handlers that were there before us, the newest last: faulthandler.enable() puts another one on top, and so do we then.
+/// Handlers that were there before us, the newest last: faulthandler.enable() puts another one on top, and so do we
+/// then.
 constexpr int kPrevious = 8;
 struct sigaction previous[kPrevious];
 std::atomic<int> n_previous{0};
@@ -117,7 +119,8 @@ void install_fault_handler() noexcept {
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
   // Other handlers may look at arrays, which would fault under the lock. What an instruction raises can't be put off.
   ::sigfillset(&action.sa_mask);
-  for (const int synchronous : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT}) ::sigdelset(&action.sa_mask, synchronous);
+  for (const int synchronous : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT})
+    ::sigdelset(&action.sa_mask, synchronous);
   ::sigaction(SIGSEGV, &action, nullptr);
 }
 

@@ -1,6 +1,6 @@
-// DeviceLease and Scratch. A lease holds Memory's lock from its first line to its last, so that no fault can move a block
-// between the protection change and the launch. Until commit() a written block keeps its former state: only its pages
-// are closed, and without commit they are opened again.
+// DeviceLease and Scratch. A lease holds Memory's lock from its first line to its last, so that no fault can move a
+// block between the protection change and the launch. Until commit() a written block keeps its former state: only its
+// pages are closed, and without commit they are opened again.
 #include <algorithm>
 #include <utility>
 
@@ -26,12 +26,31 @@ void load_closed(Memory::Impl& m, Block* block, State before) {
   }
 }
 
+/// Undoes write(): the launch did not happen.
+void restore(Memory::Impl& m, Block* block, State before) noexcept {
+  if (before == State::kZero) block->device_zeroed = false;
+  if (before != State::kHost && before != State::kBoth) return;
+  // The host has the value. The device copy may be half overwritten, so kBoth becomes kHost.
+  try {
+    m.wait_for_upload(block);
+  } catch (const DeviceError&) {  // a dead device reads nothing
+  }
+  m.set_state(block, State::kHost);
+  m.protect(block, Protection::kReadWrite);
+}
+
+void hand_over(Memory::Impl& m, Block* block) noexcept {
+  block->node = nullptr;
+  block->device_zeroed = false;
+  block->shared_once = true;
+  m.set_state(block, State::kDevice);
+}
+
 }  // namespace
 
 DeviceLease::DeviceLease(Memory& memory) : memory_(memory) {
   Memory::Impl& m = memory.impl();
   if (m.lock.held_here()) throw DeviceError("a device lease inside another one");
-  written_.reserve(4);
   m.lock.lock();
   if (++m.last_lease_id == 0) ++m.last_lease_id;
   id_ = m.lease_id = m.last_lease_id;
@@ -40,26 +59,27 @@ DeviceLease::DeviceLease(Memory& memory) : memory_(memory) {
 DeviceLease::~DeviceLease() {
   Memory::Impl& m = memory_.impl();
   if (!committed_) {
-    for (const Written& w : written_) {
-      Block* block = w.block;
-      if (w.before == State::kZero) block->device_zeroed = false;
-      if (w.before != State::kHost && w.before != State::kBoth) continue;
-      // The host has the value. The device copy may be half overwritten, so kBoth becomes kHost.
-      try {
-        m.wait_for_upload(block);
-      } catch (const DeviceError&) {  // a dead device reads nothing
-      }
-      m.set_state(block, State::kHost);
-      m.protect(block, Protection::kReadWrite);
-    }
+    for (std::size_t i = 0; i < n_written_; ++i) restore(m, written_[i].block, written_[i].before);
+    for (const Written& w : more_written_) restore(m, w.block, w.before);
   }
   m.lease_id = 0;
   m.lock.unlock();
 }
 
 DeviceLease::Written* DeviceLease::find_written(const Block* block) noexcept {
-  const auto found = std::find_if(written_.begin(), written_.end(), [&](const Written& w) { return w.block == block; });
-  return found == written_.end() ? nullptr : &*found;
+  for (std::size_t i = 0; i < n_written_; ++i)
+    if (written_[i].block == block) return &written_[i];
+  for (Written& w : more_written_)
+    if (w.block == block) return &w;
+  return nullptr;
+}
+
+void DeviceLease::note_written(const Written& written) {
+  if (n_written_ < kInline) {
+    written_[n_written_++] = written;
+  } else {
+    more_written_.push_back(written);
+  }
 }
 
 DevicePtr DeviceLease::read(Block* block) {
@@ -107,23 +127,19 @@ DevicePtr DeviceLease::write(Block* block, bool whole) {
   if (find_written(block) != nullptr) return block->device;
 
   m.attach(block);
-  written_.reserve(written_.size() + 1);
+  if (n_written_ == kInline) more_written_.reserve(more_written_.size() + 1);
   if (!m.protect(block, Protection::kNone)) throw OutOfMemory("the system refuses more memory mappings");
   m.clear_chunks(block);
   const State before = block->state;
   const bool loaded = (before != State::kHost && before != State::kZero) || block->device_zeroed;
-  written_.push_back({block, before, loaded});
+  note_written({block, before, loaded});
   return block->device;
 }
 
 void DeviceLease::commit() noexcept {
   Memory::Impl& m = memory_.impl();
-  for (const Written& w : written_) {
-    w.block->node = nullptr;
-    w.block->device_zeroed = false;
-    w.block->shared_once = true;
-    m.set_state(w.block, State::kDevice);
-  }
+  for (std::size_t i = 0; i < n_written_; ++i) hand_over(m, written_[i].block);
+  for (const Written& w : more_written_) hand_over(m, w.block);
   committed_ = true;
 }
 

@@ -23,7 +23,9 @@ class Lock {
   bool held_here() const noexcept { return holder_.load(std::memory_order_relaxed) == self(); }
 
  private:
-  static std::uintptr_t self() noexcept { return reinterpret_cast<std::uintptr_t>(reinterpret_cast<void*>(pthread_self())); }
+  static std::uintptr_t self() noexcept {
+    return reinterpret_cast<std::uintptr_t>(reinterpret_cast<void*>(pthread_self()));
+  }
 
   std::mutex mutex_;
   std::atomic<std::uintptr_t> holder_{0};

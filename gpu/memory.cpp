@@ -107,9 +107,15 @@ bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
     }
   }
   switch (from) {
-    case kPages: std::memcpy(out, p, n); return true;  // where it is not readable, this faults and is served
-    case kWords: std::memcpy(out, words, n); break;
-    case kZeros: std::memset(out, 0, n); break;
+    case kPages:
+      std::memcpy(out, p, n);
+      return true;  // where it is not readable, this faults and is served
+    case kWords:
+      std::memcpy(out, words, n);
+      break;
+    case kZeros:
+      std::memset(out, 0, n);
+      break;
   }
   AtomicCounters::add(m.counters.fetches);
   return true;
@@ -166,9 +172,12 @@ MemoryCounters Memory::counters() const noexcept {
 MemoryUsage Memory::usage() const noexcept {
   const Guard guard(impl_->lock);
   const Impl& m = *impl_;
-  return {m.live_blocks,         m.live_bytes,
-          m.pool.blocks(),       m.pool.host_bytes() + m.pool.pinned_bytes(),
-          m.device_pool.held_bytes(), m.device_pool.pooled_bytes() + m.pool.device_bytes(),
+  return {m.live_blocks,
+          m.live_bytes,
+          m.pool.blocks(),
+          m.pool.host_bytes() + m.pool.pinned_bytes(),
+          m.device_pool.held_bytes(),
+          m.device_pool.pooled_bytes() + m.pool.device_bytes(),
           m.pinned_bytes};
 }
 

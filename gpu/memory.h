@@ -2,8 +2,9 @@
 //
 // Vocabulary. A *block* is the unit of coherence (block.h). The *range* is one reserved span of addresses that holds
 // every block, so "is it ours?" is one comparison. The *pool* keeps freed blocks by size class and state. A *lease* is
-// the right to use blocks on the device for one launch; it holds the lock, so that no fault can move a block between the
-// protection change and the launch. A *door* is a place where a pointer leaves for code the fault handler can't serve.
+// the right to use blocks on the device for one launch; it holds the lock, so that no fault can move a block between
+// the protection change and the launch. A *door* is a place where a pointer leaves for code the fault handler can't
+// serve.
 //
 // One mutex guards everything here. Under it: no Python, no user memory is touched, no evaluation. Evaluation of a
 // pending block runs outside it.
@@ -20,24 +21,24 @@
 namespace gpushim::gpu {
 
 struct MemoryOptions {
-  std::size_t device_limit = 0;        ///< cap on device bytes, 0 = what the device has less a reserve
-  std::size_t pool_host_limit = 64u << 20;    ///< populated bytes kept in free, unpinned host blocks
-  std::size_t pool_pinned_limit = 0;   ///< pinned bytes kept in free blocks, 0 = a quarter of host memory
-  std::size_t range_bytes = 0;         ///< addresses reserved, 0 = 4 TiB or as much as the system gives
+  std::size_t device_limit = 0;             ///< cap on device bytes, 0 = what the device has less a reserve
+  std::size_t pool_host_limit = 64u << 20;  ///< populated bytes kept in free, unpinned host blocks
+  std::size_t pool_pinned_limit = 0;        ///< pinned bytes kept in free blocks, 0 = a quarter of host memory
+  std::size_t range_bytes = 0;              ///< addresses reserved, 0 = 4 TiB or as much as the system gives
 };
 
 /// Monotonic counters; read without a lock.
 struct MemoryCounters {
   std::uint64_t read_faults, write_faults;
   std::uint64_t upload_count, upload_bytes, download_count, download_bytes;
-  std::uint64_t fetches;               ///< elements read without moving their block
+  std::uint64_t fetches;  ///< elements read without moving their block
   std::uint64_t spills, evictions, pool_hits, pool_misses, system_calls;
 };
 
 struct MemoryUsage {
-  std::size_t live_blocks, live_bytes;         ///< blocks owned by somebody
-  std::size_t pool_blocks, pool_host_bytes;    ///< free blocks; their populated host bytes
-  std::size_t device_bytes, device_pool_bytes; ///< device memory held in all; of it in free blocks and scratch
+  std::size_t live_blocks, live_bytes;          ///< blocks owned by somebody
+  std::size_t pool_blocks, pool_host_bytes;     ///< free blocks; their populated host bytes
+  std::size_t device_bytes, device_pool_bytes;  ///< device memory held in all; of it in free blocks and scratch
   std::size_t pinned_bytes;
 };
 
@@ -136,9 +137,15 @@ class DeviceLease {
     bool loaded;  ///< the device copy holds the block's value
   };
   Written* find_written(const Block* block) noexcept;
+  void note_written(const Written& written);
+
   Memory& memory_;
   std::uint32_t id_;
-  std::vector<Written> written_;
+  // A lease may be taken inside the fault handler, which must not allocate: more blocks than any launch has are inline.
+  static constexpr std::size_t kInline = 16;
+  Written written_[kInline];
+  std::size_t n_written_ = 0;
+  std::vector<Written> more_written_;
   bool committed_ = false;
 };
 

@@ -110,11 +110,11 @@ class Memory::Impl {
 
   Block* live = nullptr;
   std::size_t live_blocks = 0, live_bytes = 0, pinned_bytes = 0;
-  std::uint32_t lease_id = 0;       ///< the lease that holds the lock, 0 none
+  std::uint32_t lease_id = 0;  ///< the lease that holds the lock, 0 none
   std::uint32_t last_lease_id = 0;
   std::uint64_t use_clock = 0;
   std::uint64_t tickets_issued = 0, tickets_done = 0;
-  void* fetch_words = nullptr;      ///< pinned, kFetchBytes
+  void* fetch_words = nullptr;  ///< pinned, kFetchBytes
   bool lost_device_reported = false;
   std::optional<Guard> fork_guard;  ///< held from prepare_fork on
 

@@ -20,9 +20,12 @@ void count() noexcept { n_calls.fetch_add(1, std::memory_order_relaxed); }
 
 int flags_of(Protection p) noexcept {
   switch (p) {
-    case Protection::kReadWrite: return PROT_READ | PROT_WRITE;
-    case Protection::kRead: return PROT_READ;
-    default: return PROT_NONE;
+    case Protection::kReadWrite:
+      return PROT_READ | PROT_WRITE;
+    case Protection::kRead:
+      return PROT_READ;
+    default:
+      return PROT_NONE;
   }
 }
 
@@ -67,7 +70,8 @@ void* map(std::size_t bytes, std::size_t alignment) noexcept {
   if (injection::should_fail()) return nullptr;
   const std::size_t slack = alignment > kPage ? alignment : 0;
   count();
-  void* raw = ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* raw =
+      ::mmap(nullptr, bytes + slack, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (raw == MAP_FAILED) return nullptr;
   if (slack == 0) return raw;
   const auto address = reinterpret_cast<std::uintptr_t>(raw);

@@ -1,9 +1,9 @@
 // Free blocks, by size class and by what their next owner needs. Host code; guarded by Memory's lock.
 //
 // Each class has three shelves. kHostReady: pages read-write, no device memory of its own; the CPU takes it as it is.
-// kDeviceReady: pages inaccessible, device memory attached; the GPU takes it as it is. kOther: needs a change either way.
-// Shelves are last in, first out. Blocks that hold memory are also on one of two age lists, so that the memory that was
-// not used for longest is given back first.
+// kDeviceReady: pages inaccessible, device memory attached; the GPU takes it as it is. kOther: needs a change either
+// way. Shelves are last in, first out. Blocks that hold memory are also on one of two age lists, so that the memory
+// that was not used for longest is given back first.
 #pragma once
 
 #include <cstddef>
@@ -34,7 +34,7 @@ class Pool {
   Block* newer(const Block* block) const noexcept { return block->prev_live; }
 
   std::size_t blocks() const noexcept { return blocks_; }
-  std::size_t host_bytes() const noexcept { return host_bytes_; }      ///< populated and not pinned
+  std::size_t host_bytes() const noexcept { return host_bytes_; }  ///< populated and not pinned
   std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
   std::size_t device_bytes() const noexcept { return device_bytes_; }  ///< of large blocks
 

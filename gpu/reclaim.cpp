@@ -1,6 +1,6 @@
 // A full device, and memory given back. Device memory is found in this order: pooled pieces that nobody uses, device
-// copies of kBoth blocks (the host has the value too), kDevice blocks, which are spilled to the host. Within each, least
-// recently used first. Blocks of the present lease are never taken.
+// copies of kBoth blocks (the host has the value too), kDevice blocks, which are spilled to the host. Within each,
+// least recently used first. Blocks of the present lease are never taken.
 #include <algorithm>
 
 #include "gpu/error.h"

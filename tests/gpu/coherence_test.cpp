@@ -247,6 +247,27 @@ TEST_P(Coherence, ResizeKeepsTheValue) {
   free(b);
 }
 
+TEST_P(Coherence, ALeaseOfManyBlocks) {
+  if (bytes() > 2 * kMiB) return;
+  std::vector<Block*> blocks;
+  for (std::uint64_t i = 0; i < 40; ++i) blocks.push_back(host_block(bytes(), i));
+  {
+    DeviceLease lease(memory());
+    for (Block* b : blocks) lease.write(b, false);
+  }
+  for (std::uint64_t i = 0; i < 40; ++i) EXPECT_TRUE(holds(blocks[i], i));
+  {
+    DeviceLease lease(memory());
+    for (Block* b : blocks) *reinterpret_cast<std::uint64_t*>(lease.write(b, false)) = 1000;
+    lease.commit();
+  }
+  for (Block* b : blocks) {
+    EXPECT_EQ(b->state, State::kDevice);
+    EXPECT_EQ(words(b)[0], 1000u);
+    free(b);
+  }
+}
+
 // --- pending values
 
 Block* evaluated = nullptr;
@@ -268,10 +289,18 @@ TEST_P(Coherence, PendingIsEvaluatedByATouch) {
     evaluated = nullptr;
     std::uint64_t value = 0;
     switch (how) {
-      case 0: value = *static_cast<volatile std::uint64_t*>(words(b)); break;
-      case 1: memory().bring_home(b, Access::kRead), value = words(b)[0]; break;
-      case 2: EXPECT_TRUE(memory().fetch(b->base, &value, 8)); break;
-      case 3: words(b)[1] = 601, value = words(b)[0]; break;
+      case 0:
+        value = *static_cast<volatile std::uint64_t*>(words(b));
+        break;
+      case 1:
+        memory().bring_home(b, Access::kRead), value = words(b)[0];
+        break;
+      case 2:
+        EXPECT_TRUE(memory().fetch(b->base, &value, 8));
+        break;
+      case 3:
+        words(b)[1] = 601, value = words(b)[0];
+        break;
     }
     EXPECT_EQ(value, 600u);
     EXPECT_EQ(evaluated, b);

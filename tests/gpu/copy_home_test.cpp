@@ -127,5 +127,33 @@ TEST_P(CopyHome, RefusedProtectionLosesNothing) {
   free(b);
 }
 
+// Where the system refuses to pin pages (no /proc/self/mem, RLIMIT_MEMLOCK), everything goes through side regions.
+class NeverPinned : public GpuTest, public testing::WithParamInterface<std::size_t> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, NeverPinned, testing::ValuesIn(kSizes));
+
+TEST_P(NeverPinned, RoundTrips) {
+  memory().trim(0);
+  Block* b = host_block(GetParam(), 1);
+  bool& refused = b->slab != nullptr ? b->slab->registration_refused : b->registration_refused;
+  refused = true;
+  for (std::uint64_t round = 0; round < 3; ++round) {
+    {
+      DeviceLease lease(memory());
+      EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(lease.read(b)), 1 + 100 * round);
+    }
+    EXPECT_EQ(b->state, State::kBoth);
+    device_fill(b, 50 + 100 * round);
+    EXPECT_TRUE(holds(b, 50 + 100 * round));
+    device_fill(b, 60 + 100 * round);
+    words(b)[0] = 60 + 100 * round;
+    EXPECT_TRUE(holds(b, 60 + 100 * round));
+    for (std::size_t i = 0; i < b->bytes / 8; ++i) words(b)[i] = 1 + 100 * (round + 1) + i;
+  }
+  EXPECT_FALSE(b->registered);
+  free(b);
+  memory().trim(0);
+  refused = false;
+}
+
 }  // namespace
 }  // namespace gpushim::gpu

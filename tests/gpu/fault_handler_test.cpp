@@ -39,7 +39,12 @@ void install_dumper(int flags) {
 }
 
 TEST_F(FaultHandlerDeathTest, NullDereferenceDies) {
-  EXPECT_EXIT({ memory(); touch(8); }, testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EXIT(
+      {
+        memory();
+        touch(8);
+      },
+      testing::KilledBySignal(SIGSEGV), "");
 }
 
 TEST_F(FaultHandlerDeathTest, UseAfterFreeDies) {
@@ -57,8 +62,21 @@ TEST_F(FaultHandlerDeathTest, UnusedAddressOfTheRangeDies) {
 }
 
 TEST_F(FaultHandlerDeathTest, RaisedSignalDies) {
-  EXPECT_EXIT({ memory(); ::raise(SIGSEGV); ::_exit(3); }, testing::KilledBySignal(SIGSEGV), "");
-  EXPECT_EXIT({ memory(); ::kill(::getpid(), SIGSEGV); ::pause(); ::_exit(3); }, testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EXIT(
+      {
+        memory();
+        ::raise(SIGSEGV);
+        ::_exit(3);
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+  EXPECT_EXIT(
+      {
+        memory();
+        ::kill(::getpid(), SIGSEGV);
+        ::pause();
+        ::_exit(3);
+      },
+      testing::KilledBySignal(SIGSEGV), "");
 }
 
 TEST_F(FaultHandlerDeathTest, ADumperOnTopDumpsOnceAndDies) {

@@ -17,7 +17,7 @@ namespace gpushim::gpu {
 class GpuTest : public testing::Test {
  protected:
   static Memory& memory() {
-    static Memory& m = [] () -> Memory& {
+    static Memory& m = []() -> Memory& {
       MemoryOptions options;
       options.range_bytes = std::size_t{16} << 30;
       options.device_limit = std::size_t{1} << 30;

@@ -104,7 +104,9 @@ TEST_F(Stress, TenThousandRandomOperations) {
     const unsigned what = models.size() < 4 ? random() % 2 : models.size() > 24 ? 2 : random() % 12;
     const std::uint64_t seed = random();
     switch (what) {
-      case 0: models.push_back({host_block(sizes[random() % std::size(sizes)], seed), seed}); break;
+      case 0:
+        models.push_back({host_block(sizes[random() % std::size(sizes)], seed), seed});
+        break;
       case 1: {
         Block* b = memory().allocate_device(sizes[random() % std::size(sizes)]);
         ASSERT_NE(b, nullptr);
@@ -117,9 +119,13 @@ TEST_F(Stress, TenThousandRandomOperations) {
         free(models[pick].block);
         models.erase(models.begin() + static_cast<std::ptrdiff_t>(pick));
         break;
-      case 3: ASSERT_TRUE(holds(models[pick].block, models[pick].seed)); break;
+      case 3:
+        ASSERT_TRUE(holds(models[pick].block, models[pick].seed));
+        break;
       case 4:
-      case 5: device_fill(models[pick].block, models[pick].seed = seed); break;
+      case 5:
+        device_fill(models[pick].block, models[pick].seed = seed);
+        break;
       case 6: {
         Block* b = models[pick].block;
         for (std::size_t i = 0; i < b->bytes / 8; ++i) words(b)[i] = seed + i;
