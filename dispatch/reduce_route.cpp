@@ -54,6 +54,7 @@ struct Errors {
 struct ReduceArguments {
   Operand array, out, mask;
   bool has_out = false, has_mask = false, keepdims = false;
+  bool array_result = false;  ///< out=...: an array even where NumPy would return a scalar
   bool folded[kMaxArrayDims] = {};
   int n_axes = 0;
   int type_num = -1;
@@ -102,7 +103,10 @@ bool parse_reduce(const Call& call, ReduceArguments* a, PyObject* no_value, Reas
     if (PyTuple_GET_SIZE(out) != 1) return false;
     out = PyTuple_GET_ITEM(out, 0);
   }
-  if (out && out != Py_None) {
+  if (out == Py_Ellipsis) {
+    if (call.nargs > 3) return false;
+    a->array_result = true;
+  } else if (out && out != Py_None) {
     if (!read_output(out, &a->out, reason)) return false;
     a->has_out = true;
   }
@@ -212,7 +216,7 @@ Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
   contiguous_strides(a.array.ndim, full_shape, order, static_cast<std::int64_t>(kernels::itemsize(type)), full_strides);
   for (int i = 0; i < result_ndim; ++i) result_strides[i] = full_strides[result_dim[i]];
 
-  bool scalar_result = result_ndim == 0 && !a.has_out;
+  bool scalar_result = result_ndim == 0 && !a.has_out && !a.array_result;
   NewArray made;
   if (a.has_out) {
     if (a.out.ndim != result_ndim) return Attempt::fallback(Reason::value);
@@ -297,6 +301,7 @@ Attempt ufunc_accumulate(const UfuncEntry& entry, const Call& call) {
     if (PyTuple_GET_SIZE(out_object) != 1) return Attempt::fallback(Reason::value);
     out_object = PyTuple_GET_ITEM(out_object, 0);
   }
+  if (out_object == Py_Ellipsis) out_object = nullptr;
   bool has_out = out_object && out_object != Py_None;
   if (has_out && !read_output(out_object, &out, &reason)) return Attempt::fallback(reason);
 

@@ -80,7 +80,7 @@ bool parse_out(PyObject* out, Parsed* p, Reason* reason) {
     }
     return true;
   }
-  if (out == Py_None) return true;
+  if (out == Py_None || out == Py_Ellipsis) return true;  // Ellipsis: an array even for 0-d, which these always are
   if (p->nout != 1) {
     *reason = Reason::value;
     return false;
@@ -99,6 +99,7 @@ bool parse(const UfuncEntry& entry, const Call& call, Parsed* p, Reason* reason)
   }
   for (Py_ssize_t i = p->nin; i < call.nargs; ++i) {
     if (call.args[i] == Py_None) continue;
+    *reason = Reason::value;
     if (!read_output(call.args[i], &p->outputs[i - p->nin], reason)) return false;
     p->has_output[i - p->nin] = true;
   }
