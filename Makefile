@@ -46,7 +46,7 @@ $(VENV)/configuration: FORCE | $(VENV)/requirements.txt
 # The first build is `pip install .` itself.
 $(VENV)/installed: $(VENV)/requirements.txt $(VENV)/configuration
 	PATH="$(abspath $(VENV)/bin):$$PATH" CMAKE_ARGS='$(CMAKE_ARGS_USED)' \
-	  $(PY) -m pip install --no-build-isolation --no-deps --force-reinstall --quiet .
+	  $(PY) -m pip install --no-build-isolation --no-deps --force-reinstall --verbose .
 	@grep -h 'GPUSHIM_CUDA:\|CMAKE_CUDA_COMPILER:' $(TREE)/CMakeCache.txt || true
 	touch $@
 
