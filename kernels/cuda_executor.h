@@ -1,0 +1,41 @@
+// The CUDA executor. Host code; needs the CUDA headers.
+#pragma once
+
+#include <memory>
+
+#include "kernels/blas.h"
+#include "kernels/device_code.h"
+#include "kernels/executor.h"
+#include "kernels/fold.h"
+#include "kernels/launcher.h"
+
+namespace gpushim::kernels {
+
+/// Calls are made under dispatch's lock, one at a time.
+class CudaExecutor final : public Executor {
+ public:
+  explicit CudaExecutor(gpu::CudaDevice& device) : launcher_(device) {}
+
+  void run(const Program& program, Workspace& workspace) override;
+  void scan(const Scan& scan, Workspace& workspace) override;
+  void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
+  void matmul(const MatMul& matmul, Workspace& workspace) override;
+
+ private:
+  void run_elements(const Program& program);
+  void run_reduction(const Program& program, Workspace& workspace);
+  /// The interpreter's fold and scan, whatever the operation.
+  void interpret_reduction(const Program& program, Workspace& workspace);
+  void interpret_accumulation(const Scan& scan, Workspace& workspace);
+  void launch_fold(Code& code, const FoldWork& work);
+  void launch_scan(Code& code, const ScanWork& work);
+
+  // cuda_matmul.cpp
+  void multiply_batches(const MatMul& matmul, Workspace& workspace);
+  void multiply_floats(const MatMul& matmul, Workspace& workspace);
+
+  Launcher launcher_;
+  std::unique_ptr<Blas> blas_;
+};
+
+}  // namespace gpushim::kernels

@@ -1,0 +1,357 @@
+// Reductions of an array as it lies in memory: the kernels. Device.
+//
+// Vocabulary. The array is `results` x `length`: `length` elements are folded into each result. A *segment* is the part
+// of a fold that one block does; when there are several, each leaves its state (Fold<op, T>::State, not yet rounded) in
+// workspace, and a second kernel merges the states of a result in order and stores it. Partition and order depend on the
+// shape alone, so results repeat.
+//
+//   rows     the elements of a fold are contiguous: 256 or 32 threads share a result, 16 bytes a load
+//   columns  the results are contiguous: a thread has as many results as fit 16 bytes (or one), and the block is
+//            2^x_log2 threads along the results by 256 / 2^x_log2 along the fold, so that narrow matrices fill warps too
+//
+// Worked example, sum over axis 0 of a 10000 x 10000 float64 matrix on 132 multiprocessors: columns of 64 results a
+// block (32 threads by 2 results), 8 threads along the fold, 157 groups of results, 14 segments of 715 rows.
+#pragma once
+
+#include "kernels/flags.cuh"
+#include "kernels/reduce.h"
+#include "kernels/fast_reduce_plan.h"
+#include "kernels/types.h"
+
+namespace gpushim::kernels {
+
+constexpr int kReduceThreads = 256;
+
+template <class T>
+using StoredInput = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+template <class T>
+struct alignas(16) InputChunk {
+  static constexpr int kItems = 16 / sizeof(T);
+  T items[kItems];
+};
+
+/// An element of type U as the fold's type T.
+template <class U, class T>
+__device__ __forceinline__ T input_as(StoredInput<U> stored) {
+  if constexpr (std::is_same_v<U, bool>) {
+    return sem::cast<T>(stored != 0);
+  } else {
+    return sem::cast<T>(stored);
+  }
+}
+
+/// A state that may hold no element yet. Kept outside the state, so that states stay small in workspace.
+template <Op kOp, class T>
+struct Partial {
+  using F = Fold<kOp, T>;
+  typename F::State state;
+  bool any = false;
+
+  __device__ __forceinline__ void add(T x) {
+    if (any) {
+      F::add(state, x);
+    } else {
+      state = F::first(x);
+      any = true;
+    }
+  }
+  __device__ __forceinline__ void merge(const Partial& next) {
+    if (!next.any) return;
+    if (any) {
+      F::merge(state, next.state);
+    } else {
+      *this = next;
+    }
+  }
+};
+
+/// Element offset of a result over the outer dimensions.
+__device__ __forceinline__ std::int64_t outer_offset(const ReduceArguments& args, const std::int64_t* strides,
+                                                     std::int64_t index) {
+  std::int64_t offset = 0;
+  std::uint64_t rest = static_cast<std::uint64_t>(index);
+#pragma unroll 1
+  for (int d = args.n_outer - 1; d > 0; --d) {
+    const Divider& divider = args.dividers[d];
+    const std::uint64_t quotient = (__umul64hi(rest, divider.magic) + rest) >> divider.shift;
+    offset += static_cast<std::int64_t>(rest - quotient * divider.divisor) * strides[d];
+    rest = quotient;
+  }
+  return args.n_outer > 0 ? offset + static_cast<std::int64_t>(rest) * strides[0] : 0;
+}
+
+/// The result type that the array gets: the low bytes of an integer, or T itself.
+template <class T>
+__device__ __forceinline__ void store_result(char* target, T value, int bytes) {
+  if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
+    switch (bytes) {  // a narrower integer wraps to the same bits, however wide it was folded
+      case 1: *reinterpret_cast<std::uint8_t*>(target) = static_cast<std::uint8_t>(value); return;
+      case 2: *reinterpret_cast<std::uint16_t*>(target) = static_cast<std::uint16_t>(value); return;
+      case 4: *reinterpret_cast<std::uint32_t*>(target) = static_cast<std::uint32_t>(value); return;
+      default: break;
+    }
+  }
+  if constexpr (sizeof(T) == 16) {
+    reinterpret_cast<double*>(target)[0] = value.re;
+    reinterpret_cast<double*>(target)[1] = value.im;
+  } else {
+    *reinterpret_cast<T*>(target) = value;
+  }
+}
+
+template <Op kOp, class T>
+__device__ __forceinline__ unsigned finish_result(const ReduceArguments& args, std::int64_t result,
+                                                  Partial<kOp, T> partial) {
+  using F = Fold<kOp, T>;
+  if (args.has_initial) {
+    T initial;
+    __builtin_memcpy(&initial, &args.initial, sizeof(T));
+    typename F::State state = F::first(initial);
+    F::merge(state, partial.state);
+    partial.state = state;
+  }
+  store_result(args.result + outer_offset(args, args.result_strides, result), F::result(partial.state),
+               args.result_bytes);
+  return F::events(partial.state);
+}
+
+/// Stores the state of (result, segment), or finishes the result when it is the only segment.
+template <Op kOp, class T>
+__device__ __forceinline__ unsigned leave_result(const ReduceArguments& args, std::int64_t result, std::int64_t segment,
+                                                 const Partial<kOp, T>& partial) {
+  if (args.segments == 1) return finish_result<kOp, T>(args, result, partial);
+  using State = typename Fold<kOp, T>::State;
+  reinterpret_cast<State*>(args.states)[segment * args.results + result] = partial.state;
+  return 0;
+}
+
+template <class State>
+__device__ __forceinline__ State shuffle_down(const State& state, int distance) {
+  static_assert(sizeof(State) <= 64);
+  constexpr int kWords = (sizeof(State) + 3) / 4;
+  std::uint32_t words[kWords] = {};
+  __builtin_memcpy(words, &state, sizeof(State));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[i] = __shfl_down_sync(0xffffffffu, words[i], distance);
+  State moved;
+  __builtin_memcpy(&moved, words, sizeof(State));
+  return moved;
+}
+
+/// Folds the warp's partials into lane 0, as a tree.
+template <Op kOp, class T>
+__device__ __forceinline__ void fold_warp(Partial<kOp, T>& partial) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    Partial<kOp, T> next;
+    next.state = shuffle_down(partial.state, distance);
+    next.any = __shfl_down_sync(0xffffffffu, static_cast<int>(partial.any), distance) != 0;
+    if (threadIdx.x % 32 + distance < 32) partial.merge(next);
+  }
+}
+
+/// Folds the partials of all threads into thread 0.
+template <Op kOp, class T>
+__device__ __forceinline__ void fold_block(Partial<kOp, T>& partial) {
+  constexpr int kWarps = kReduceThreads / 32;
+  __shared__ alignas(16) char memory[kWarps * sizeof(Partial<kOp, T>)];
+  auto* warps = reinterpret_cast<Partial<kOp, T>*>(memory);
+  fold_warp(partial);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = partial;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    partial.any = false;
+    if (threadIdx.x < kWarps) partial = warps[threadIdx.x];
+    fold_warp(partial);
+  }
+}
+
+/// Folds `count` contiguous elements, shared by kGroup threads of which this is `member`.
+template <Op kOp, class U, class T, int kGroup>
+__device__ __forceinline__ void fold_contiguous(const StoredInput<U>* begin, std::int64_t count, int member,
+                                                Partial<kOp, T>& total) {
+  using Chunk = InputChunk<StoredInput<U>>;
+  constexpr int kItems = Chunk::kItems;
+  constexpr int kUnroll = 4;
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  std::int64_t head = (16 - address % 16) % 16 / sizeof(U);  // up to the first 16-byte boundary
+  if (kItems == 1 && address % 16 != 0) head = count;        // complex128 on an odd multiple of 8: no boundary
+  if (head > count) head = count;
+  for (std::int64_t i = member; i < head; i += kGroup) total.add(input_as<U, T>(begin[i]));
+
+  using F = Fold<kOp, T>;
+  const auto* chunks = reinterpret_cast<const Chunk*>(begin + head);
+  const std::int64_t n_chunks = (count - head) / kItems;
+  std::int64_t at = member;
+  if (at < n_chunks) {
+    typename F::State lanes[kItems];
+    const Chunk loaded_first = chunks[at];
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) lanes[i] = F::first(input_as<U, T>(loaded_first.items[i]));
+    at += kGroup;
+    for (; at + (kUnroll - 1) * kGroup < n_chunks; at += kUnroll * kGroup) {
+      Chunk loaded[kUnroll];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) loaded[u] = chunks[at + u * kGroup];
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) F::add(lanes[i], input_as<U, T>(loaded[u].items[i]));
+      }
+    }
+    for (; at < n_chunks; at += kGroup) {
+      const Chunk loaded = chunks[at];
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) F::add(lanes[i], input_as<U, T>(loaded.items[i]));
+    }
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) total.merge({lanes[i], true});
+  }
+
+  for (std::int64_t i = head + n_chunks * kItems + member; i < count; i += kGroup) {
+    total.add(input_as<U, T>(begin[i]));
+  }
+}
+
+/// kGroup threads (a warp or the block) fold one segment of one result.
+template <Op kOp, class U, class T, int kGroup>
+__global__ void __launch_bounds__(kReduceThreads) reduce_rows(const __grid_constant__ ReduceArguments args) {
+  constexpr int kGroups = kReduceThreads / kGroup;
+  const int member = threadIdx.x % kGroup;
+  unsigned flags = 0;
+  const std::int64_t pieces = args.results * args.segments;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kGroups; first < pieces;
+       first += static_cast<std::int64_t>(gridDim.x) * kGroups) {
+    const std::int64_t piece = first + threadIdx.x / kGroup;
+    Partial<kOp, T> partial;
+    std::int64_t result = 0, segment = 0;
+    if (piece < pieces) {
+      result = args.segments == 1 ? piece : piece / args.segments;
+      segment = piece - result * args.segments;
+      const std::int64_t begin = segment * args.segment;
+      const std::int64_t count = min(args.segment, args.length - begin);
+      const char* row = args.input + outer_offset(args, args.input_strides, result);
+      fold_contiguous<kOp, U, T, kGroup>(reinterpret_cast<const StoredInput<U>*>(row) + begin, count, member, partial);
+    }
+    if constexpr (kGroup == 32) {
+      fold_warp(partial);
+    } else {
+      fold_block(partial);
+    }
+    if (member == 0 && piece < pieces) flags |= leave_result<kOp, T>(args, result, segment, partial);
+  }
+  report_flags(flags, args.flags_seen, args.fp_status);
+}
+
+/// kItems neighbouring results a thread.
+template <Op kOp, class U, class T, int kItems>
+__global__ void __launch_bounds__(kReduceThreads) reduce_columns(const __grid_constant__ ReduceArguments args) {
+  struct alignas(kItems * sizeof(StoredInput<U>)) Items {
+    StoredInput<U> items[kItems];
+  };
+  using F = Fold<kOp, T>;
+  constexpr int kUnroll = sizeof(Items) >= 16 ? 4 : 8;
+  __shared__ alignas(16) char memory[kReduceThreads * sizeof(Partial<kOp, T>)];
+  auto* shared = reinterpret_cast<Partial<kOp, T>*>(memory);
+  const int width = 1 << args.x_log2;
+  const int x = threadIdx.x & (width - 1);
+  const int y = threadIdx.x >> args.x_log2;
+  const int height = kReduceThreads >> args.x_log2;
+  unsigned flags = 0;
+
+  // A piece is (batch, group of columns, segment), segments slowest: neighbouring blocks read neighbouring memory.
+  const std::int64_t groups = args.column_groups * args.batches;
+  for (std::int64_t piece = blockIdx.x; piece < groups * args.segments; piece += gridDim.x) {
+    const std::int64_t segment = piece / groups;
+    const std::int64_t group = piece - segment * groups;
+    const std::int64_t batch = group / args.column_groups;
+    const std::int64_t column = ((group - batch * args.column_groups) * width + x) * kItems;
+    const std::int64_t result = batch * args.columns + column;
+    const std::int64_t begin = segment * args.segment;
+    const std::int64_t end = min(begin + args.segment, args.length);
+    typename F::State states[kItems];
+    const bool any = column < args.columns && begin + y < end;
+    if (any) {
+      const char* at = args.input + outer_offset(args, args.input_strides, result) + (begin + y) * args.fold_stride;
+      const std::int64_t step = args.fold_stride * height;
+      std::int64_t row = begin + y + height;
+      const Items loaded_first = *reinterpret_cast<const Items*>(at);
+      at += step;
+#pragma unroll
+      for (int i = 0; i < kItems; ++i) states[i] = F::first(input_as<U, T>(loaded_first.items[i]));
+      for (; row + (kUnroll - 1) * height < end; row += kUnroll * height) {
+        Items loaded[kUnroll];
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) loaded[u] = *reinterpret_cast<const Items*>(at + u * step);
+        at += kUnroll * step;
+#pragma unroll
+        for (int u = 0; u < kUnroll; ++u) {
+#pragma unroll
+          for (int i = 0; i < kItems; ++i) F::add(states[i], input_as<U, T>(loaded[u].items[i]));
+        }
+      }
+      for (; row < end; row += height, at += step) {
+        const Items loaded = *reinterpret_cast<const Items*>(at);
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) F::add(states[i], input_as<U, T>(loaded.items[i]));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kItems; ++i) {
+      Partial<kOp, T> partial{states[i], any};
+      for (int half = height / 2; half > 0; half /= 2) {
+        __syncthreads();
+        shared[threadIdx.x] = partial;
+        __syncthreads();
+        if (y < half) partial.merge(shared[threadIdx.x + half * width]);
+      }
+      if (y == 0 && column + i < args.columns) flags |= leave_result<kOp, T>(args, result + i, segment, partial);
+    }
+  }
+  report_flags(flags, args.flags_seen, args.fp_status);
+}
+
+/// Merges the states of each result. A block has one result when segments are many, else each thread has one.
+template <Op kOp, class T>
+__global__ void __launch_bounds__(kReduceThreads) reduce_states(const __grid_constant__ ReduceArguments args) {
+  using State = typename Fold<kOp, T>::State;
+  const auto* states = reinterpret_cast<const State*>(args.states);
+  unsigned flags = 0;
+  if (args.block_a_result) {
+    for (std::int64_t result = blockIdx.x; result < args.results; result += gridDim.x) {
+      Partial<kOp, T> partial;
+#pragma unroll 4
+      for (std::int64_t segment = threadIdx.x; segment < args.segments; segment += kReduceThreads) {
+        partial.merge({states[segment * args.results + result], true});
+      }
+      fold_block(partial);
+      if (threadIdx.x == 0) flags |= finish_result<kOp, T>(args, result, partial);
+    }
+  } else {
+    const std::int64_t result = static_cast<std::int64_t>(blockIdx.x) * kReduceThreads + threadIdx.x;
+    if (result < args.results) {
+      Partial<kOp, T> partial;
+#pragma unroll 4
+      for (std::int64_t segment = 0; segment < args.segments; ++segment) {
+        partial.merge({states[segment * args.results + result], true});
+      }
+      flags = finish_result<kOp, T>(args, result, partial);
+    }
+  }
+  report_flags(flags, args.flags_seen, args.fp_status);
+}
+
+template <Op kOp, class U, class T>
+ReduceKernels reduce_kernels() {
+  constexpr int kItems = 16 / sizeof(U) > 4 ? 4 : 16 / sizeof(U);
+  return {reinterpret_cast<const void*>(&reduce_rows<kOp, U, T, kReduceThreads>),
+          reinterpret_cast<const void*>(&reduce_rows<kOp, U, T, 32>),
+          reinterpret_cast<const void*>(&reduce_columns<kOp, U, T, kItems>),
+          reinterpret_cast<const void*>(&reduce_columns<kOp, U, T, 1>),
+          reinterpret_cast<const void*>(&reduce_states<kOp, T>),
+          kItems,
+          sizeof(typename Fold<kOp, T>::State)};
+}
+
+}  // namespace gpushim::kernels

@@ -1,0 +1,47 @@
+// The tuned reductions' arguments and tables. Host and device.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/device_code.h"
+
+namespace gpushim::kernels {
+
+struct ReduceArguments {
+  const char* input;
+  char* result;
+  char* states;                  ///< [segment][result], when there is more than one segment
+  std::int64_t results, length;
+  std::int64_t segment, segments;
+  std::int64_t fold_stride;      ///< columns: bytes
+  std::int64_t columns, column_groups, batches;  ///< results = batches x columns
+  int x_log2;
+  int n_outer;
+  Divider dividers[kMaxDims];
+  std::int64_t input_strides[kMaxDims], result_strides[kMaxDims];  ///< bytes, over the outer dimensions
+  int result_bytes;
+  bool has_initial;
+  bool block_a_result;
+  Constant initial;
+  std::uint32_t* flags_seen;
+  std::uint32_t* fp_status;
+};
+
+struct ReduceKernels {
+  const void* rows_by_block;
+  const void* rows_by_warp;
+  const void* columns;
+  const void* columns_unaligned;
+  const void* states;
+  int items;                ///< results a thread of `columns`
+  std::size_t state_bytes;
+};
+
+/// The kernels that fold elements of type `input`, cast to `type`, with `op`; false when there are none. `type` is int64
+/// for integers: folding wider wraps to the same bits.
+bool sum_kernels(DType input, DType type, ReduceKernels* kernels);
+bool product_kernels(DType input, DType type, ReduceKernels* kernels);
+bool extreme_kernels(bool is_max, DType type, ReduceKernels* kernels);
+bool logic_kernels(bool is_all, DType input, ReduceKernels* kernels);
+
+}  // namespace gpushim::kernels
