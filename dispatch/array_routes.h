@@ -22,6 +22,7 @@ Attempt route_where(const Call& call);
 Attempt route_concatenate(const Call& call);
 // create_routes.cpp
 Attempt route_arange(const Call& call);
+Attempt route_empty_like(const Call& call);
 // arg_routes.cpp
 Attempt route_argmax(const Call& call);
 Attempt route_argmin(const Call& call);

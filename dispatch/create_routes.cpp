@@ -1,4 +1,4 @@
-// np.arange. Host code, under the GIL. (zeros, empty, full and ones need no route of their own: calloc gives a block in
+// np.arange, np.empty_like. Host code, under the GIL. (zeros, empty, full and ones need no route of their own: calloc gives a block in
 // state zero, and full and ones are empty followed by copyto.)
 #include <cmath>
 #include <cstring>
@@ -91,6 +91,37 @@ Attempt route_arange(const Call& call) {
   build.store(value, node.bind_write(made.operand, true), type);
   Recorder::get().record();
   return Attempt::success(made.array.release());
+}
+
+// What is like an array on the device will be written there: without this a small one would be ordinary memory.
+Attempt route_empty_like(const Call& call) {
+  static constexpr const char* names[] = {"prototype", "dtype", "order", "subok", "shape", "device", nullptr};
+  PyObject* slot[6];
+  Operand like;
+  Reason reason;
+  if (!call.sort(names, 5, slot) || !slot[0] || slot[5]) return Attempt::fallback(Reason::kwarg);
+  if (slot[4] && slot[4] != Py_None) return Attempt::fallback(Reason::kwarg);
+  if (slot[2] && !(PyUnicode_Check(slot[2]) && PyUnicode_CompareWithASCIIString(slot[2], "K") == 0)) {
+    return Attempt::fallback(Reason::kwarg);
+  }
+  if (!PyArray_CheckExact(slot[0])) return Attempt::fallback(Reason::subclass);
+  if (!read_input(slot[0], &like, &reason)) return Attempt::fallback(reason);
+  if (!like.on_device()) return Attempt::fallback(Reason::small);
+  int type_num = as_type_num(slot[1]);
+  if (type_num == -2) return Attempt::fallback(Reason::value);
+  auto descr = type_num == -1 ? compat::borrow(reinterpret_cast<PyObject*>(PyArray_DESCR(like.array)))
+                              : compat::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type_num)));
+  auto* d = reinterpret_cast<PyArray_Descr*>(descr.get());
+  DType type;
+  if (!to_dtype(d->type_num, &type)) return Attempt::fallback(Reason::dtype);
+  Space space;
+  int order[kMaxArrayDims];
+  std::int64_t strides[kMaxArrayDims];
+  space.broadcast(like.ndim, like.shape);
+  space.add(like.ndim, like.shape, like.strides);
+  space.iteration_order(1, order);
+  contiguous_strides(like.ndim, like.shape, order, PyDataType_ELSIZE(d), strides);
+  return Attempt::success(new_result(d, like.ndim, like.shape, strides).array.release());
 }
 
 }  // namespace gpushim::dispatch

@@ -56,8 +56,11 @@ int Node::bind_read(const Operand& operand) noexcept {
   return n_bindings++;
 }
 
-int Node::bind_write(const Operand& operand, bool whole) noexcept {
-  bindings[n_bindings] = {operand.block, operand.data, operand.extent(), true, whole, nullptr};
+int Node::bind_write(const Operand& operand, bool every_element) noexcept {
+  // A strided view may reach from the first byte to the last and still leave gaps whose bytes must survive.
+  Extent extent = operand.extent();
+  bool whole = every_element && operand.bytes() == extent.high - extent.low;
+  bindings[n_bindings] = {operand.block, operand.data, extent, true, whole, nullptr};
   return n_bindings++;
 }
 

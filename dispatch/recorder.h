@@ -30,7 +30,8 @@ struct Node {
   std::variant<kernels::Program, kernels::Scan, kernels::ArgReduce, kernels::MatMul> work;
 
   int bind_read(const Operand& operand) noexcept;
-  int bind_write(const Operand& operand, bool whole) noexcept;
+  /// every_element: no element of the operand keeps its old value.
+  int bind_write(const Operand& operand, bool every_element) noexcept;
   /// Binds memory that host and device both see.
   int bind_shared(gpu::DevicePtr device_view) noexcept;
 };

@@ -258,6 +258,7 @@ struct MethodHook {
   ROW(m, array, "array", dispatch::route_array, Interest::kArguments)                         \
   ROW(m, ascontiguousarray, "ascontiguousarray", dispatch::route_ascontiguousarray, Interest::kArguments) \
   ROW(m, arange, "arange", dispatch::route_arange, Interest::kAlways)                         \
+  ROW(m, empty_like, "empty_like", dispatch::route_empty_like, Interest::kArguments)          \
   ROW(a, astype, "ndarray.astype", dispatch::route_astype, Interest::kArguments)              \
   ROW(a, copy, "ndarray.copy", dispatch::route_copy_method, Interest::kArguments)             \
   ROW(a, __copy__, "ndarray.__copy__", dispatch::route_dunder_copy, Interest::kArguments)     \
