@@ -92,7 +92,10 @@ bool Memory::Impl::start_zeroed(Block* block, std::size_t bytes, bool* wipe) noe
     } catch (const DeviceError&) {
       return false;
     }
-    if (pages::discard(block->base, block->capacity)) block->touched = 0;
+    if (pages::discard(block->base, block->capacity)) {
+      block->touched = 0;
+      block->populated = false;
+    }
   }
   if (large && block->touched == 0 && !abandoned) {
     // A program that stays on the host gets untouched read-write pages for nothing; they are not made inaccessible.
@@ -151,7 +154,7 @@ Block* Memory::Impl::take_for_device(int c) noexcept {
 void Memory::Impl::close_for_device(Block* block) {
   attach(block);
   if (block->protection == Protection::kNone) return;
-  const bool pin = block->slab == nullptr && block->touched > 0 && !block->registered && !block->registration_refused;
+  const bool pin = block->slab == nullptr && block->populated && !block->registered && !block->registration_refused;
   if (pin && protect(block, Protection::kReadWrite)) register_pages(block);
   if (!protect(block, Protection::kNone)) throw OutOfMemory("the system refuses more memory mappings");
 }
@@ -185,7 +188,10 @@ void Memory::Impl::keep_host_limit() noexcept {
     Block* newer = pool.newer(block);
     pool.remove(block);
     // A slab that was registered meanwhile keeps its pages.
-    if (!block->registered && pages::discard(block->base, block->capacity)) block->touched = 0;
+    if (!block->registered && pages::discard(block->base, block->capacity)) {
+      block->touched = 0;
+      block->populated = false;
+    }
     pool.refile(block);
     block = newer;
   }

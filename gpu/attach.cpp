@@ -38,6 +38,7 @@ bool Memory::Impl::register_pages(Block* block) noexcept {
     return false;
   }
   block->registered = true;
+  block->populated = true;
   block->touched = block->capacity;
   pinned_bytes += block->capacity;
   return true;

@@ -45,7 +45,7 @@ struct Block {
   DevicePtr device = 0;           ///< device memory of `capacity` bytes, 0 when none is attached
   State state = State::kFree;
   bool registered = false;        ///< pages pinned for DMA (a small block: its slab's)
-  bool populated = false;         ///< host pages exist
+  bool populated = false;         ///< host pages exist, nearly all of them: pinning is cheap
   bool unprotectable = false;     ///< the system refused a protection change: stays in kHost
   std::uint8_t bounces = 0;       ///< times it was uploaded again after a host write
   std::uint32_t exports = 0;      ///< buffers handed out and not released: stays in kHost, device copies are per use

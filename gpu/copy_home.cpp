@@ -21,6 +21,8 @@ namespace {
 constexpr std::size_t kWholeChunks = 2;
 /// A scattered reader of pages that are not pinned makes one mapping a window: this many, then the whole block.
 constexpr std::size_t kScatteredChunks = 16;
+/// Pinning a side region and copying at full speed beats a pageable copy from about this size on.
+constexpr std::size_t kPinSide = std::size_t{8} << 20;
 
 std::size_t page_round(std::size_t bytes) noexcept { return (bytes + kPage - 1) / kPage * kPage; }
 std::size_t chunks_of(const Block* b) noexcept { return (b->bytes + kGranule - 1) / kGranule; }
@@ -78,6 +80,7 @@ void Memory::Impl::copy_home(Block* block, Access access) {
 
 void Memory::Impl::finish_home(Block* block, Access access) noexcept {
   block->touched = std::max(block->touched, page_round(block->bytes));
+  block->populated = true;
   if (access == Access::kRead && protect(block, Protection::kRead)) {
     set_state(block, State::kBoth);
   } else if (protect(block, Protection::kReadWrite)) {
@@ -107,7 +110,7 @@ bool Memory::Impl::side_copy(Block* block, std::size_t from, std::size_t span, s
     block->huge_advised = true;
   }
   pages::populate(side, page_round(used));
-  const bool pinned = used >= kGranule && device->register_host(side, page_round(used));
+  const bool pinned = used >= kPinSide && device->register_host(side, page_round(used));
   bool moved = false;
   try {
     device->download(side, block->device + from, used);

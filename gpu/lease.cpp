@@ -26,6 +26,14 @@ void load_closed(Memory::Impl& m, Block* block, State before) {
   }
 }
 
+/// A block that comes home again and again, to be overwritten by the device each time: pin it, so that the next time needs
+/// no side region. Only when the device overwrites all of it may its pages be open for a moment.
+void pin_before_overwriting(Memory::Impl& m, Block* block) noexcept {
+  const bool on_host = block->state == State::kHost || block->state == State::kBoth;
+  if (!on_host || block->slab != nullptr || !block->populated || block->registered || block->registration_refused) return;
+  if (m.protect(block, Protection::kReadWrite)) m.register_pages(block);
+}
+
 /// Undoes write(): the launch did not happen.
 void restore(Memory::Impl& m, Block* block, State before) noexcept {
   if (before == State::kZero) block->device_zeroed = false;
@@ -54,6 +62,7 @@ DeviceLease::DeviceLease(Memory& memory) : memory_(memory) {
   m.lock.lock();
   if (++m.last_lease_id == 0) ++m.last_lease_id;
   id_ = m.lease_id = m.last_lease_id;
+  start_ticket_ = m.tickets_issued;
 }
 
 DeviceLease::~DeviceLease() {
@@ -86,6 +95,7 @@ DevicePtr DeviceLease::read(Block* block) {
   Memory::Impl& m = memory_.impl();
   if (m.abandoned) throw DeviceUnavailable("the device may not be used any more");
   m.device_used = true;
+  const bool again = block->lease == id_;
   block->lease = id_;
   block->last_use = ++m.use_clock;
   if (Written* w = find_written(block)) {
@@ -95,6 +105,8 @@ DevicePtr DeviceLease::read(Block* block) {
   }
   switch (block->state) {
     case State::kHost:
+      // Uploaded for this lease already, but not protected: exported, or unprotectable.
+      if (again && block->device != 0 && block->upload_ticket > start_ticket_) break;
       m.upload(block);
       break;
     case State::kZero:
@@ -127,6 +139,7 @@ DevicePtr DeviceLease::write(Block* block, bool whole) {
   if (find_written(block) != nullptr) return block->device;
 
   m.attach(block);
+  if (whole) pin_before_overwriting(m, block);
   if (n_written_ == kInline) more_written_.reserve(more_written_.size() + 1);
   if (!m.protect(block, Protection::kNone)) throw OutOfMemory("the system refuses more memory mappings");
   m.clear_chunks(block);

@@ -141,6 +141,7 @@ class DeviceLease {
 
   Memory& memory_;
   std::uint32_t id_;
+  std::uint64_t start_ticket_;
   // A lease may be taken inside the fault handler, which must not allocate: more blocks than any launch has are inline.
   static constexpr std::size_t kInline = 16;
   Written written_[kInline];

@@ -79,7 +79,7 @@ void Pool::account(const Block* b, bool add) noexcept {
   change(blocks_, 1);
   if (b->holding == kHostPages) change(host_bytes_, b->touched);
   if (b->slab != nullptr) return;
-  if (b->registered) change(pinned_bytes_, b->capacity);
+  if (b->holding == kDeviceMemory) change(pinned_bytes_, b->registered ? b->capacity : b->touched);
   if (b->device != 0) change(device_bytes_, b->capacity);
 }
 

@@ -31,8 +31,11 @@ DevicePtr Memory::Impl::take_device_memory(std::size_t bytes) {
 /// Returns some device memory to the device. False when there is nothing left to take.
 bool Memory::Impl::reclaim_once() {
   if (device_pool.release_any()) return true;
-  if (Block* block = pool.oldest(Pool::kDeviceMemory)) {
-    release_free_block(block);
+  for (Block* block = pool.oldest(Pool::kDeviceMemory); block != nullptr; block = pool.newer(block)) {
+    if (block->device == 0) continue;  // pinned pages alone
+    pool.remove(block);
+    detach(block);
+    pool.refile(block);
     device_pool.release_any();
     return true;
   }
@@ -123,6 +126,7 @@ void Memory::Impl::release_free_block(Block* block) noexcept {
     if (block->touched > 0 || block->protection != Protection::kNone) {
       if (pages::reset(block->base, block->capacity)) {
         block->touched = 0;
+        block->populated = false;
         block->protection = Protection::kNone;
         block->huge_advised = false;
       }

@@ -27,6 +27,10 @@ void Memory::Impl::abandon() noexcept {
   const Guard guard = lock_all_settled();
   if (abandoned) return;
   for (Block* b = live; b != nullptr; b = b->next_live) make_home_or_lose(b, Access::kWrite);
+  try {
+    synchronize();
+  } catch (const DeviceError&) {  // then nothing runs any more either
+  }
   abandoned = true;
   device_pool.abandon();
   device->abandon();
@@ -67,7 +71,10 @@ void Memory::Impl::prepare_fork() noexcept {
     if (block->registered || block->touched > 0) {
       pool.remove(block);
       unregister_pages(block);
-      if (pages::discard(block->base, block->capacity)) block->touched = 0;
+      if (pages::discard(block->base, block->capacity)) {
+        block->touched = 0;
+        block->populated = false;
+      }
       pool.refile(block);
     }
     block = newer;

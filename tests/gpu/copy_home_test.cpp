@@ -127,6 +127,29 @@ TEST_P(CopyHome, RefusedProtectionLosesNothing) {
   free(b);
 }
 
+TEST_P(CopyHome, ABlockThatComesHomeRepeatedlyGetsPinned) {
+  Block* b = make(500);
+  for (std::uint64_t i = 0; i < 3; ++i) {
+    EXPECT_TRUE(holds(b, i == 0 ? 500 : i));
+    device_fill(b, i + 1);
+  }
+  EXPECT_TRUE(b->registered);
+  EXPECT_TRUE(holds(b, 3));
+  free(b);
+}
+
+// A peek must not make the pool pin, and so populate, the whole block.
+TEST_P(CopyHome, APeekedBlockIsReusedAsItIs) {
+  if (GetParam()) return;
+  Block* b = make(500);
+  at(b, 0);
+  free(b);
+  Block* again = device_block(kBytes, 1);
+  EXPECT_EQ(again, b);
+  EXPECT_FALSE(again->registered);
+  free(again);
+}
+
 // Where the system refuses to pin pages (no /proc/self/mem, RLIMIT_MEMLOCK), everything goes through side regions.
 class NeverPinned : public GpuTest, public testing::WithParamInterface<std::size_t> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, NeverPinned, testing::ValuesIn(kSizes));
