@@ -119,6 +119,7 @@ Block* Memory::Impl::allocate_device(std::size_t bytes) noexcept {
   const int c = size_class(bytes);
   const Guard guard(lock);
   if (c < 0 || abandoned || !device_pool.can_ever_hold(class_bytes(c))) return nullptr;
+  if (!pages::fill_reserve()) return nullptr;  // a block that could not be opened later must not be closed now
   device_used = true;
   Block* block = take_for_device(c);
   if (block == nullptr) return nullptr;

@@ -54,6 +54,7 @@ Memory::Impl::Impl(std::unique_ptr<Device> d, const MemoryOptions& o)
   }
   if (options.range_bytes == 0) options.range_bytes = std::size_t{4} << 40;
   space.reserve(options.range_bytes);
+  pages::fill_reserve();
   DevicePtr ignored = 0;
   fetch_words = device->allocate_shared_words(kFetchBytes, &ignored);
 }
@@ -174,8 +175,10 @@ bool Memory::Impl::protect(Block* block, Protection want) noexcept {
     if (huge > 0) pages::advise_huge(block->base, huge);
     block->huge_advised = true;
   }
+  const bool opens = want != Protection::kNone && before != Protection::kReadWrite;
   if (pages::protect(block->base, block->capacity, want) ||
-      (give_back_mappings() && pages::protect(block->base, block->capacity, want))) {
+      (give_back_mappings() && pages::protect(block->base, block->capacity, want)) ||
+      (opens && pages::spend_reserve() && pages::protect(block->base, block->capacity, want))) {
     block->protection = want;
     return true;
   }

@@ -6,6 +6,7 @@
 
 #include "gpu/error.h"
 #include "gpu/memory_impl.h"
+#include "gpu/pages.h"
 
 namespace gpushim::gpu {
 namespace {
@@ -138,6 +139,7 @@ DevicePtr DeviceLease::write(Block* block, bool whole) {
   block->last_use = ++m.use_clock;
   if (find_written(block) != nullptr) return block->device;
 
+  if (!pages::fill_reserve()) throw OutOfMemory("the system refuses more memory mappings");
   m.attach(block);
   if (whole) pin_before_overwriting(m, block);
   if (n_written_ == kInline) more_written_.reserve(more_written_.size() + 1);

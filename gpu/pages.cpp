@@ -16,6 +16,10 @@ namespace {
 std::atomic<std::uint64_t> n_calls{0};
 std::atomic<int> n_refusals{0};
 
+constexpr std::size_t kReserve = 256;
+char* reserve_base = nullptr;
+bool reserve_full = false;
+
 void count() noexcept { n_calls.fetch_add(1, std::memory_order_relaxed); }
 
 int flags_of(Protection p) noexcept {
@@ -95,6 +99,26 @@ bool move(void* from, std::size_t bytes, void* to) noexcept {
 bool reset(void* base, std::size_t bytes) noexcept {
   count();
   return ::mmap(base, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED;
+}
+
+bool fill_reserve() noexcept {
+  if (reserve_full) return true;
+  if (reserve_base == nullptr) reserve_base = static_cast<char*>(reserve(kReserve * kPage));
+  if (reserve_base == nullptr) return false;
+  for (std::size_t page = 1; page < kReserve; page += 2) {  // neighbours that differ are a mapping each
+    if (::mprotect(reserve_base + page * kPage, kPage, PROT_READ) == 0) continue;
+    ::mprotect(reserve_base, kReserve * kPage, PROT_NONE);
+    return false;
+  }
+  reserve_full = true;
+  return true;
+}
+
+bool spend_reserve() noexcept {
+  if (!reserve_full) return false;
+  reserve_full = false;
+  count();
+  return ::mprotect(reserve_base, kReserve * kPage, PROT_NONE) == 0;
 }
 
 std::uint64_t calls() noexcept { return n_calls.load(std::memory_order_relaxed); }

@@ -104,6 +104,48 @@ TEST_F(FaultHandlerDeathTest, MemoryTouchedUnderTheLockDiesInsteadOfHanging) {
       testing::KilledBySignal(SIGSEGV), "under the memory lock");
 }
 
+/// Uses up all mappings that the system allows the process.
+void exhaust_mappings() {
+  constexpr std::size_t kPages = 1 << 18;
+  auto* pages = static_cast<char*>(::mmap(nullptr, kPages * kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  for (std::size_t i = 1; i < kPages; i += 2)
+    if (::mprotect(pages + i * kPage, kPage, PROT_READ) != 0) return;
+  ::_exit(5);  // no limit here
+}
+
+TEST_F(FaultHandlerDeathTest, WithoutMappingsNothingIsLost) {
+  EXPECT_EXIT(
+      {
+        Block* host = host_block(6 * kMiB, 1);
+        std::vector<Block*> device;
+        for (const std::size_t bytes : kSizes)
+          for (std::uint64_t i = 0; i < 3; ++i) device.push_back(device_block(bytes, i));
+        Block* zero = memory().find(memory().allocate_host(4 * kMiB, true));
+        exhaust_mappings();
+        bool ok = *reinterpret_cast<std::uint64_t*>(DeviceLease(memory()).read(host)) == 1;
+        ok = ok && holds(host, 1);
+        for (std::size_t i = 0; i < device.size(); ++i) ok = ok && holds(device[i], i % 3);
+        for (std::size_t i = 0; i < device.size(); ++i) {
+          try {
+            DeviceLease lease(memory());
+            *reinterpret_cast<std::uint64_t*>(lease.write(device[i], false)) = i % 3;
+            lease.commit();
+          } catch (const DeviceError&) {
+          }
+          ok = ok && holds(device[i], i % 3);
+          words(device[i])[0] = 9;
+          ok = ok && words(device[i])[0] == 9;
+        }
+        ok = ok && zero->base[5] == 0;
+        void* more = memory().allocate_host(3 * kMiB, false);
+        if (more != nullptr) std::memset(more, 1, 3 * kMiB);
+        if (Block* b = memory().allocate_device(40 * kMiB)) ok = ok && b->base[0] == b->base[0];
+        memory().evacuate();
+        ::_exit(ok ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
 volatile sig_atomic_t handled = 0;
 char* volatile guarded_page = nullptr;
 void repair(int, siginfo_t* info, void*) {
