@@ -62,9 +62,9 @@ def _share(device: float, host: float) -> float | None:
 def _headline(summary: dict) -> str:
     calls = summary["device_calls"] + summary["host_calls"]
     if not calls:
-        return "gpushim: no NumPy call was seen"
+        return "gpushim: no hooked NumPy call was made"
     share = _percent(summary["device_share_of_calls"])
-    text = f"gpushim: {summary['device_calls']:,} of {calls:,} NumPy calls ran on the device ({share})"
+    text = f"gpushim: {summary['device_calls']:,} of {calls:,} hooked NumPy calls ran on the device ({share})"
     if summary["device_share_of_bytes"] is not None:
         text += f", with {_percent(summary['device_share_of_bytes'])} of the bytes"
     return text

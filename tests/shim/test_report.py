@@ -39,7 +39,7 @@ def make(functions=(ADD, EIG), **memory):
 
 def test_text():
     assert str(make()).splitlines() == [
-        "gpushim: 4,000 of 4,033 NumPy calls ran on the device (99 %)",
+        "gpushim: 4,000 of 4,033 hooked NumPy calls ran on the device (99 %)",
         "  function  device calls     time  host calls     time  why on the host",
         "  eig                  -                    2    1.1 s  not implemented 2",
         "  add              4,000  12.3 ms          31  40.0 us  small 31",
@@ -63,7 +63,7 @@ def test_almost_all_is_not_all():
 
 
 def test_nothing_seen():
-    assert str(make([])).startswith("gpushim: no NumPy call was seen")
+    assert str(make([])).startswith("gpushim: no hooked NumPy call was made")
 
 
 def test_json():
