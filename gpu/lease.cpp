@@ -27,11 +27,12 @@ void load_closed(Memory::Impl& m, Block* block, State before) {
   }
 }
 
-/// A block that comes home again and again, to be overwritten by the device each time: pin it, so that the next time needs
-/// no side region. Only when the device overwrites all of it may its pages be open for a moment.
+/// A block that comes home again and again, to be overwritten by the device each time: pin it, so that the next time
+/// needs no side region. Only when the device overwrites all of it may its pages be open for a moment.
 void pin_before_overwriting(Memory::Impl& m, Block* block) noexcept {
   const bool on_host = block->state == State::kHost || block->state == State::kBoth;
-  if (!on_host || block->slab != nullptr || !block->populated || block->registered || block->registration_refused) return;
+  if (!on_host || block->slab != nullptr || !block->populated || block->registered || block->registration_refused)
+    return;
   if (m.protect(block, Protection::kReadWrite)) m.register_pages(block);
 }
 

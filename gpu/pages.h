@@ -27,9 +27,9 @@ bool move(void* from, std::size_t bytes, void* to) noexcept;
 /// Makes the span as it was when reserved: no pages, no access, no advice. The mapping merges with its neighbours.
 bool reset(void* base, std::size_t bytes) noexcept;
 
-/// A stock of mappings for the day the kernel allows no more of them (vm.max_map_count): spending it frees them, so that
-/// pages whose value is complete can always be opened. False when it is spent already, or can't be filled. Callers hold
-/// Memory's lock.
+/// A stock of mappings for the day the kernel allows no more of them (vm.max_map_count): spending it frees them, so
+/// that pages whose value is complete can always be opened. False when it is spent already, or can't be filled. Callers
+/// hold Memory's lock.
 bool fill_reserve() noexcept;
 bool spend_reserve() noexcept;
 

@@ -34,7 +34,7 @@ class Pool {
   Block* newer(const Block* block) const noexcept { return block->prev_live; }
 
   std::size_t blocks() const noexcept { return blocks_; }
-  std::size_t host_bytes() const noexcept { return host_bytes_; }  ///< populated, nothing else held
+  std::size_t host_bytes() const noexcept { return host_bytes_; }      ///< populated, nothing else held
   std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }  ///< pinned, or populated and with device memory
   std::size_t device_bytes() const noexcept { return device_bytes_; }  ///< of large blocks
 

@@ -17,7 +17,7 @@ TEST_P(Coherence, HostToBothToHost) {
   {
     DeviceLease lease(memory());
     const DevicePtr d = lease.read(b);
-    EXPECT_EQ(0, std::memcmp(reinterpret_cast<void*>(d), b->base, bytes()));
+    EXPECT_TRUE(same_as(d, b->base, bytes()));
   }
   EXPECT_EQ(b->state, State::kBoth);
   EXPECT_TRUE(holds(b, 7));
@@ -27,7 +27,7 @@ TEST_P(Coherence, HostToBothToHost) {
   EXPECT_EQ(memory().counters().write_faults, before.write_faults + 1);
   {
     DeviceLease lease(memory());
-    EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(lease.read(b)), 99u);
+    EXPECT_EQ(peek(lease.read(b)), 99u);
   }
   EXPECT_EQ(memory().counters().upload_count, before.upload_count + 2);
   EXPECT_EQ(b->bounces, 1);
@@ -78,7 +78,7 @@ TEST_P(Coherence, PartialWriteKeepsTheRest) {
   Block* b = host_block(bytes(), 7);
   {
     DeviceLease lease(memory());
-    *reinterpret_cast<std::uint64_t*>(lease.write(b, false)) = 7;
+    poke(lease.write(b, false), 0, 7);
     lease.commit();
   }
   EXPECT_EQ(b->state, State::kDevice);
@@ -93,9 +93,9 @@ TEST_P(Coherence, InPlaceInBothOrders) {
       DeviceLease lease(memory());
       DevicePtr d = 0;
       if (write_first) d = lease.write(b, true);
-      EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(lease.read(b)), 7u);
+      EXPECT_EQ(peek(lease.read(b)), 7u);
       if (!write_first) d = lease.write(b, true);
-      for (std::size_t i = 0; i < bytes() / 8; ++i) reinterpret_cast<std::uint64_t*>(d)[i] += 1;
+      fill(d, bytes(), 8);
       lease.commit();
     }
     EXPECT_EQ(b->state, State::kDevice);
@@ -117,9 +117,9 @@ TEST_P(Coherence, UncommittedLeaseRestores) {
   }
   {
     DeviceLease lease(memory());
-    std::memset(reinterpret_cast<void*>(lease.write(host, true)), 1, bytes());
-    std::memset(reinterpret_cast<void*>(lease.write(both, true)), 1, bytes());
-    std::memset(reinterpret_cast<void*>(lease.write(zero, true)), 1, bytes());
+    fill(lease.write(host, true), bytes(), 1);
+    fill(lease.write(both, true), bytes(), 1);
+    fill(lease.write(zero, true), bytes(), 1);
     lease.write(device, true);
   }
   EXPECT_EQ(host->state, State::kHost);
@@ -146,13 +146,13 @@ TEST_P(Coherence, ZerosOnBothSides) {
     Block* b = memory().find(p);
     if (round != 0) {
       DeviceLease lease(memory());
-      EXPECT_EQ(0, std::memcmp(reinterpret_cast<void*>(lease.read(b)), expected.data(), bytes()));
+      EXPECT_TRUE(same_as(lease.read(b), expected.data(), bytes()));
     }
     EXPECT_EQ(0, std::memcmp(p, expected.data(), bytes()));
     words(b)[0] = 8;
     {
       DeviceLease lease(memory());
-      EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(lease.read(b)), 8u);
+      EXPECT_EQ(peek(lease.read(b)), 8u);
     }
     free(b);
   }
@@ -162,7 +162,7 @@ TEST_P(Coherence, ZeroBlockWrittenInPartOnTheDevice) {
   Block* b = memory().find(memory().allocate_host(bytes(), true));
   {
     DeviceLease lease(memory());
-    reinterpret_cast<std::uint64_t*>(lease.write(b, false))[1] = 5;
+    poke(lease.write(b, false), 1, 5);
     lease.commit();
   }
   EXPECT_EQ(words(b)[1], 5u);
@@ -197,7 +197,7 @@ TEST_P(Coherence, ExportsStayHome) {
   EXPECT_EQ(b->state, State::kHost);
   {
     DeviceLease lease(memory());
-    EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(lease.read(b)), 40u);
+    EXPECT_EQ(peek(lease.read(b)), 40u);
     EXPECT_THROW(lease.write(b, true), DeviceError);
   }
   EXPECT_EQ(b->state, State::kHost);
@@ -206,7 +206,7 @@ TEST_P(Coherence, ExportsStayHome) {
   EXPECT_EQ(memory().counters().write_faults, before.write_faults);
   {
     DeviceLease lease(memory());
-    EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(lease.read(b)), 41u);
+    EXPECT_EQ(peek(lease.read(b)), 41u);
   }
   memory().drop_export(b);
   {
@@ -239,7 +239,7 @@ TEST_P(Coherence, ResizeKeepsTheValue) {
   words(b)[b->capacity / 8 - 1] = 77;
   {
     DeviceLease lease(memory());
-    EXPECT_EQ(reinterpret_cast<std::uint64_t*>(lease.read(b))[b->capacity / 8 - 1], 77u);
+    EXPECT_EQ(peek(lease.read(b), b->capacity / 8 - 1), 77u);
   }
   EXPECT_FALSE(memory().resize(b->base, b->capacity + 1));
   EXPECT_TRUE(memory().resize(b->base, 8));
@@ -258,7 +258,7 @@ TEST_P(Coherence, ALeaseOfManyBlocks) {
   for (std::uint64_t i = 0; i < 40; ++i) EXPECT_TRUE(holds(blocks[i], i));
   {
     DeviceLease lease(memory());
-    for (Block* b : blocks) *reinterpret_cast<std::uint64_t*>(lease.write(b, false)) = 1000;
+    for (Block* b : blocks) poke(lease.write(b, false), 0, 1000);
     lease.commit();
   }
   for (Block* b : blocks) {
@@ -274,8 +274,7 @@ Block* evaluated = nullptr;
 void evaluate(Block* block) noexcept {
   evaluated = block;
   DeviceLease lease(*Memory::get());
-  auto* w = reinterpret_cast<std::uint64_t*>(lease.write(block, true));
-  for (std::size_t i = 0; i < block->bytes / 8; ++i) w[i] = 600 + i;
+  fill(lease.write(block, true), block->bytes, 600);
   lease.commit();
 }
 

@@ -88,7 +88,7 @@ TEST_P(CopyHome, PartlyHomeThenReadOnTheDeviceMovesNothing) {
   Block* b = make(500);
   at(b, 3 * kGranule);
   const MemoryCounters before = memory().counters();
-  EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(DeviceLease(memory()).read(b)), 500u);
+  EXPECT_EQ(peek(DeviceLease(memory()).read(b)), 500u);
   EXPECT_EQ(memory().counters().upload_count, before.upload_count);
   EXPECT_EQ(b->chunks_home, 1u);
   free(b);
@@ -162,7 +162,7 @@ TEST_P(NeverPinned, RoundTrips) {
   for (std::uint64_t round = 0; round < 3; ++round) {
     {
       DeviceLease lease(memory());
-      EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(lease.read(b)), 1 + 100 * round);
+      EXPECT_EQ(peek(lease.read(b)), 1 + 100 * round);
     }
     EXPECT_EQ(b->state, State::kBoth);
     device_fill(b, 50 + 100 * round);

@@ -122,13 +122,13 @@ TEST_F(FaultHandlerDeathTest, WithoutMappingsNothingIsLost) {
           for (std::uint64_t i = 0; i < 3; ++i) device.push_back(device_block(bytes, i));
         Block* zero = memory().find(memory().allocate_host(4 * kMiB, true));
         exhaust_mappings();
-        bool ok = *reinterpret_cast<std::uint64_t*>(DeviceLease(memory()).read(host)) == 1;
+        bool ok = peek(DeviceLease(memory()).read(host)) == 1;
         ok = ok && holds(host, 1);
         for (std::size_t i = 0; i < device.size(); ++i) ok = ok && holds(device[i], i % 3);
         for (std::size_t i = 0; i < device.size(); ++i) {
           try {
             DeviceLease lease(memory());
-            *reinterpret_cast<std::uint64_t*>(lease.write(device[i], false)) = i % 3;
+            poke(lease.write(device[i], false), 0, i % 3);
             lease.commit();
           } catch (const DeviceError&) {
           }

@@ -23,8 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Fork, testing::ValuesIn(kSizes));
 
 void evaluate(Block* block) noexcept {
   DeviceLease lease(*Memory::get());
-  auto* w = reinterpret_cast<std::uint64_t*>(lease.write(block, true));
-  for (std::size_t i = 0; i < block->bytes / 8; ++i) w[i] = 600 + i;
+  fill(lease.write(block, true), block->bytes, 600);
   lease.commit();
 }
 
@@ -74,8 +73,7 @@ TEST_P(Fork, ChildSeesEveryValueAndWritesItsOwn) {
   for (Block* b : {host, both, device, partly, pending, zero}) {
     {
       DeviceLease lease(memory());
-      auto* w = reinterpret_cast<std::uint64_t*>(lease.write(b, false));
-      w[0] = 77;
+      poke(lease.write(b, false), 0, 77);
       lease.commit();
     }
     EXPECT_EQ(words(b)[0], 77u);

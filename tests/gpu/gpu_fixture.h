@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "gpu/error.h"
@@ -14,6 +16,30 @@
 
 namespace gpushim::gpu {
 
+// What kernels would do, by copies; under a lease.
+inline std::uint64_t peek(DevicePtr d, std::size_t i = 0) {
+  std::uint64_t value = 0;
+  Memory::get()->device().download(&value, d + 8 * i, 8);
+  Memory::get()->device().synchronize();
+  return value;
+}
+inline void poke(DevicePtr d, std::size_t i, std::uint64_t value) {
+  Memory::get()->device().upload(d + 8 * i, &value, 8);
+  Memory::get()->device().synchronize();
+}
+inline void fill(DevicePtr d, std::size_t bytes, std::uint64_t seed) {
+  std::vector<std::uint64_t> values(bytes / 8);
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = seed + i;
+  Memory::get()->device().upload(d, values.data(), values.size() * 8);
+  Memory::get()->device().synchronize();
+}
+inline bool same_as(DevicePtr d, const void* expected, std::size_t bytes) {
+  std::vector<char> values(bytes);
+  Memory::get()->device().download(values.data(), d, bytes);
+  Memory::get()->device().synchronize();
+  return std::memcmp(values.data(), expected, bytes) == 0;
+}
+
 class GpuTest : public testing::Test {
  protected:
   static Memory& memory() {
@@ -21,7 +47,10 @@ class GpuTest : public testing::Test {
       MemoryOptions options;
       options.range_bytes = std::size_t{16} << 30;
       options.device_limit = std::size_t{1} << 30;
-      return Memory::start(make_host_device(), options);
+      // Everything but the tests that need two processes also runs on a GPU.
+      const char* device = std::getenv("GPUSHIM_TEST_DEVICE");
+      const bool cuda = device != nullptr && std::string_view(device) == "cuda";
+      return Memory::start(cuda ? make_cuda_device() : make_host_device(), options);
     }();
     return m;
   }
@@ -36,7 +65,6 @@ class GpuTest : public testing::Test {
   }
 
   static std::uint64_t* words(Block* b) { return reinterpret_cast<std::uint64_t*>(b->base); }
-  static std::uint64_t* device_words(Block* b) { return reinterpret_cast<std::uint64_t*>(b->device); }
 
   static Block* host_block(std::size_t bytes, std::uint64_t seed) {
     void* p = memory().allocate_host(bytes, false);
@@ -46,11 +74,9 @@ class GpuTest : public testing::Test {
     return memory().find(p);
   }
 
-  /// What a kernel would do: fills the block on the device.
   static void device_fill(Block* b, std::uint64_t seed) {
     DeviceLease lease(memory());
-    auto* w = reinterpret_cast<std::uint64_t*>(lease.write(b, true));
-    for (std::size_t i = 0; i < b->bytes / 8; ++i) w[i] = seed + i;
+    fill(lease.write(b, true), b->bytes, seed);
     lease.commit();
   }
 

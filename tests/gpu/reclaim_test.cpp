@@ -70,9 +70,9 @@ TEST_F(Reclaim, BlocksOfTheLeaseStay) {
     DeviceLease lease(memory());
     const DevicePtr pa = lease.read(a), pb = lease.read(b), pc = lease.write(c, true);
     EXPECT_THROW(lease.read(d), OutOfMemory);
-    EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(pa), 1u);
-    EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(pb), 2u);
-    *reinterpret_cast<std::uint64_t*>(pc) = 7;
+    EXPECT_EQ(peek(pa), 1u);
+    EXPECT_EQ(peek(pb), 2u);
+    poke(pc, 0, 7);
     EXPECT_EQ(d->state, State::kHost);
   }
   EXPECT_TRUE(holds(c, 3));

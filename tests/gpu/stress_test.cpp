@@ -42,8 +42,7 @@ TEST_F(Stress, EightThreads) {
         switch (random() % 4) {
           case 0: {
             DeviceLease lease(memory());
-            const auto* w = reinterpret_cast<std::uint64_t*>(lease.read(own));
-            wrong += w[bytes / 8 - 1] != seed + bytes / 8 - 1;
+            wrong += peek(lease.read(own), bytes / 8 - 1) != seed + bytes / 8 - 1;
             break;
           }
           case 1:
@@ -51,8 +50,7 @@ TEST_F(Stress, EightThreads) {
             break;
           case 2: {  // adds one to this thread's element, on the device
             DeviceLease lease(memory());
-            reinterpret_cast<std::uint64_t*>(lease.write(shared, false))[slice * static_cast<std::size_t>(t)] += 1;
-            ++expected;
+            poke(lease.write(shared, false), slice * static_cast<std::size_t>(t), ++expected);
             lease.commit();
             break;
           }
@@ -135,7 +133,7 @@ TEST_F(Stress, TenThousandRandomOperations) {
       case 7: {
         DeviceLease lease(memory());
         const std::size_t last = models[pick].block->bytes / 8 - 1;
-        ASSERT_EQ(reinterpret_cast<std::uint64_t*>(lease.read(models[pick].block))[last], models[pick].seed + last);
+        ASSERT_EQ(peek(lease.read(models[pick].block), last), models[pick].seed + last);
         break;
       }
       case 8: {
@@ -182,9 +180,6 @@ void scenario() {
   Memory& memory = *Memory::get();
   memory.trim(0);
   for (const std::size_t bytes : {20 * kKiB, 6 * kMiB}) {
-    const auto fill = [&](std::uint64_t* w, std::uint64_t seed) {
-      for (std::size_t i = 0; i < bytes / 8; ++i) w[i] = seed + i;
-    };
     const auto check = [&](Block* b, std::uint64_t seed) {
       const volatile std::uint64_t* w = reinterpret_cast<std::uint64_t*>(b->base);
       for (std::size_t i = 0; i < bytes / 8; ++i) ASSERT_EQ(w[i], seed + i);
@@ -192,14 +187,13 @@ void scenario() {
     auto* p = static_cast<std::uint64_t*>(memory.allocate_host(bytes, false));
     if (p == nullptr) continue;
     Block* host = memory.find(p);
-    fill(p, 10);
+    for (std::size_t i = 0; i < bytes / 8; ++i) p[i] = 10 + i;
     Block* device = memory.allocate_device(bytes);
     std::uint64_t expected = 10;
     try {
       DeviceLease lease(memory);
       lease.read(host);
-      auto* w = reinterpret_cast<std::uint64_t*>(lease.write(host, true));
-      fill(w, 20);
+      fill(lease.write(host, true), bytes, 20);
       lease.commit();
       expected = 20;
     } catch (const DeviceError&) {
@@ -208,7 +202,7 @@ void scenario() {
       bool filled = false;
       try {
         DeviceLease lease(memory);
-        fill(reinterpret_cast<std::uint64_t*>(lease.write(device, true)), 30);
+        fill(lease.write(device, true), bytes, 30);
         lease.commit();
         filled = true;
       } catch (const DeviceError&) {
@@ -257,7 +251,7 @@ TEST_F(Stress, EveryRefusedProtectionDegrades) {
       pages::refuse_protection(refusals);
       scenario();
       pages::refuse_protection(refusals);
-      EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(DeviceLease(memory()).read(b)), 5u);
+      EXPECT_EQ(peek(DeviceLease(memory()).read(b)), 5u);
       pages::refuse_protection(0);
       EXPECT_TRUE(holds(b, 5));
       free(b);
@@ -270,7 +264,7 @@ TEST_F(Stress, ABlockThatCanNotBeProtectedIsUploadedForEachUse) {
   pages::refuse_protection(2);
   {
     DeviceLease lease(memory());
-    EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(lease.read(b)), 5u);
+    EXPECT_EQ(peek(lease.read(b)), 5u);
   }
   pages::refuse_protection(0);
   EXPECT_TRUE(b->unprotectable);
@@ -278,7 +272,7 @@ TEST_F(Stress, ABlockThatCanNotBeProtectedIsUploadedForEachUse) {
   words(b)[0] = 6;
   {
     DeviceLease lease(memory());
-    EXPECT_EQ(*reinterpret_cast<std::uint64_t*>(lease.read(b)), 6u);
+    EXPECT_EQ(peek(lease.read(b)), 6u);
     EXPECT_THROW(lease.write(b, true), DeviceError);
   }
   free(b);
