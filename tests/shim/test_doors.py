@@ -187,7 +187,7 @@ def test_empty_and_scalar_arrays():
     assert bytes(np.empty(0)) == b""
     a = device_arange(100)
     assert bytes(a[100:]) == b"" and memoryview(a[100:]).obj.base is a
-    zero_d = on_device(np.array(2.5))
+    zero_d = (device_arange(1) + 2.5).reshape(())
     assert struct.unpack("d", bytes(zero_d)) == (2.5,)
     assert memoryview(zero_d)[()] == 2.5
 
