@@ -2,8 +2,8 @@
 
 import array
 import binascii
-import ctypes
 import copy
+import ctypes
 import gc
 import hashlib
 import io
