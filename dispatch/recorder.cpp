@@ -1,6 +1,7 @@
 // Record, then evaluate. Host code, no Python.
 #include "dispatch/recorder.h"
 
+#include <chrono>
 #include <vector>
 
 #include "gpu/error.h"
@@ -81,7 +82,13 @@ Recorder::SharedWords Recorder::result_words() {
   return result_words_;
 }
 
-void Recorder::record() { evaluate(node_); }
+void Recorder::record() {
+  ++counters_.nodes;
+  if (!Runtime::get()->settings.profile) return evaluate(node_);
+  const auto begin = std::chrono::steady_clock::now();
+  evaluate(node_);
+  counters_.evaluate_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
+}
 
 void Recorder::evaluate(Node& node) {
   Runtime& runtime = *Runtime::get();

@@ -49,6 +49,12 @@ class Recorder {
   }
   Node& node() noexcept { return node_; }
 
+  struct Counters {
+    std::uint64_t nodes;
+    std::uint64_t evaluate_ns;  ///< only while profiling: binding, copies and launches
+  };
+  Counters counters() const noexcept { return counters_; }
+
   /// Takes the node. Throws gpu::OutOfMemory or gpu::DeviceError; then every array is as it was.
   void record();
 
@@ -63,6 +69,7 @@ class Recorder {
   void evaluate(Node& node);
   Node node_;
   SharedWords result_words_{};
+  Counters counters_{};
 };
 
 }  // namespace gpushim::dispatch

@@ -166,7 +166,7 @@ Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
   }
   if (op == Op::power && kernels::is_signed_integer(type)) return Attempt::fallback(Reason::value);
 
-  // The fold's start: an explicit initial, the identity where elements may be masked away, else the first element.
+  // The fold's start: an explicit initial, the identity (a sum of -0.0 is +0.0), else the first element.
   kernels::Reduction fold{};
   fold.op = op;
   fold.type = type;
@@ -176,10 +176,11 @@ Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
     if (!read_input(a.initial, &initial, &reason)) return Attempt::fallback(reason);
     if (initial.is_array() || !scalar_as(initial, type, &fold.initial)) return Attempt::fallback(Reason::value);
     fold.has_initial = true;
-  } else if (a.has_mask) {
-    if (!info.has_identity || a.initial == Py_None) return Attempt::fallback(Reason::value);
+  } else if (info.has_identity && !a.initial) {
     fold.initial = kernels::op_identity(op, type);
     fold.has_initial = true;
+  } else if (a.has_mask) {
+    return Attempt::fallback(Reason::value);
   }
 
   std::int64_t size = a.array.size(), kept = 1;

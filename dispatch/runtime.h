@@ -15,6 +15,9 @@ struct Settings {
   std::size_t min_bytes = 256 << 10;  ///< an array of at least this size is worth the device; 0 = everything
   bool eager = false;                 ///< wait for the device after each call
   bool profile = false;               ///< time every call
+  bool strict = false;                ///< a fallback of work that was big enough raises FallbackError
+  bool check = false;                 ///< run NumPy too and compare
+  int log = 0;                        ///< 1: tell the first fallback of each function and reason
   gpu::MemoryOptions memory;
 };
 

@@ -92,7 +92,12 @@ Attempt route_concatenate(const Call& call) {
   constexpr Py_ssize_t kMost = 64;
   PyObject* slot[5];
   if (!call.sort(names, 3, slot) || !slot[0]) return Attempt::fallback(Reason::value);
-  if ((slot[2] && slot[2] != Py_None) || (slot[3] && slot[3] != Py_None) || slot[4]) return Attempt::fallback(Reason::kwarg);
+  NPY_CASTING casting;
+  if ((slot[2] && slot[2] != Py_None) || (slot[3] && slot[3] != Py_None)) return Attempt::fallback(Reason::kwarg);
+  // Without dtype= every part can be cast safely to the result's type.
+  if (!as_casting(slot[4] == Py_None ? nullptr : slot[4], NPY_SAME_KIND_CASTING, &casting) || casting < NPY_SAFE_CASTING) {
+    return Attempt::fallback(Reason::kwarg);
+  }
   if (!PyTuple_Check(slot[0]) && !PyList_Check(slot[0])) return Attempt::fallback(Reason::subclass);
   PyObject* const* items = PySequence_Fast_ITEMS(slot[0]);
   Py_ssize_t n = PySequence_Fast_GET_SIZE(slot[0]);

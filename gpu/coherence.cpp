@@ -55,8 +55,6 @@ Memory::Impl::Impl(std::unique_ptr<Device> d, const MemoryOptions& o)
   if (options.range_bytes == 0) options.range_bytes = std::size_t{4} << 40;
   space.reserve(options.range_bytes);
   pages::fill_reserve();
-  DevicePtr ignored = 0;
-  fetch_words = device->allocate_shared_words(kFetchBytes, &ignored);
 }
 
 void Memory::Impl::set_state(Block* block, State state) noexcept {

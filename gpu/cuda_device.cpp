@@ -74,7 +74,14 @@ CudaDevice::CudaDevice() {
   load_entry_point("cuCtxPushCurrent", &g_context_calls.push);
   load_entry_point("cuCtxPopCurrent", &g_context_calls.pop);
   GPUSHIM_CUDA(cudaGetDeviceProperties(&properties_, kDeviceOrdinal));
+}
 
+ContextGuard CudaDevice::use() {
+  std::call_once(once_, [this] { create_context(); });
+  return ContextGuard(context_);
+}
+
+void CudaDevice::create_context() {
   CUcontext users = nullptr;
   g_context_calls.get_current(&users);
   GPUSHIM_CUDA(cudaSetDevice(kDeviceOrdinal));  // creates the primary context and makes it current
@@ -86,10 +93,11 @@ CudaDevice::CudaDevice() {
     g_context_calls.push(users);
   }
   GPUSHIM_CUDA(status);
+  started_.store(true, std::memory_order_release);
 }
 
 CudaDevice::~CudaDevice() {
-  if (abandoned()) return;
+  if (abandoned() || !started_) return;
   const ContextGuard guard(context_);
   GPUSHIM_CUDA_NOTHROW(cudaStreamSynchronize(stream_));
   GPUSHIM_CUDA_NOTHROW(cudaStreamDestroy(stream_));
@@ -106,7 +114,7 @@ std::string CudaDevice::description() const {
 DevicePtr CudaDevice::allocate(std::size_t bytes) {
   if (injection::should_fail()) throw OutOfMemory("cudaMalloc: injected failure");
   if (abandoned()) throw DeviceError("cudaMalloc: the device was abandoned");
-  const ContextGuard guard(context_);
+  const ContextGuard guard = use();
   void* ptr = nullptr;
   GPUSHIM_CUDA(cudaMalloc(&ptr, bytes == 0 ? 1 : bytes));
   return reinterpret_cast<DevicePtr>(ptr);
@@ -120,8 +128,12 @@ void CudaDevice::release(DevicePtr ptr) noexcept {
 
 bool CudaDevice::register_host(void* base, std::size_t bytes) noexcept {
   if (abandoned()) return false;
-  const ContextGuard guard(context_);
-  return GPUSHIM_CUDA_NOTHROW(cudaHostRegister(base, bytes, cudaHostRegisterDefault));
+  try {
+    const ContextGuard guard = use();
+    return GPUSHIM_CUDA_NOTHROW(cudaHostRegister(base, bytes, cudaHostRegisterDefault));
+  } catch (const DeviceError&) {
+    return false;
+  }
 }
 
 void CudaDevice::unregister_host(void* base) noexcept {
@@ -132,7 +144,7 @@ void CudaDevice::unregister_host(void* base) noexcept {
 
 void CudaDevice::memcpy_async(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind kind) {
   if (abandoned() || bytes == 0) return;
-  const ContextGuard guard(context_);
+  const ContextGuard guard = use();
   GPUSHIM_CUDA(cudaMemcpyAsync(dst, src, bytes, kind, stream_));
 }
 
@@ -150,18 +162,19 @@ void CudaDevice::copy(DevicePtr dst, DevicePtr src, std::size_t bytes) {
 
 void CudaDevice::fill_zero(DevicePtr dst, std::size_t bytes) {
   if (abandoned() || bytes == 0) return;
-  const ContextGuard guard(context_);
+  const ContextGuard guard = use();
   GPUSHIM_CUDA(cudaMemsetAsync(reinterpret_cast<void*>(dst), 0, bytes, stream_));
 }
 
 void CudaDevice::synchronize() {
-  if (abandoned()) return;
+  if (abandoned() || !started_) return;
   const ContextGuard guard(context_);
   GPUSHIM_CUDA(cudaStreamSynchronize(stream_));
 }
 
 DeviceMemoryInfo CudaDevice::memory_info() const {
   if (abandoned()) return {0, properties_.totalGlobalMem};
+  if (!started_) return {properties_.totalGlobalMem, properties_.totalGlobalMem};
   const ContextGuard guard(context_);
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
@@ -172,7 +185,7 @@ DeviceMemoryInfo CudaDevice::memory_info() const {
 void* CudaDevice::allocate_shared_words(std::size_t bytes, DevicePtr* device_view) {
   if (injection::should_fail()) throw OutOfMemory("cudaHostAlloc: injected failure");
   if (abandoned()) throw DeviceError("cudaHostAlloc: the device was abandoned");
-  const ContextGuard guard(context_);
+  const ContextGuard guard = use();
   void* host = nullptr;
   GPUSHIM_CUDA(cudaHostAlloc(&host, bytes, cudaHostAllocMapped));
   __builtin_memset(host, 0, bytes);

@@ -5,6 +5,7 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <mutex>
 
 #include "gpu/device.h"
 
@@ -24,6 +25,8 @@ class ContextGuard {
   bool pushed_ = false;
 };
 
+/// The context, with its hundreds of megabytes of host memory, is made when the device is first used: a program that
+/// never needs the GPU does not pay for it.
 class CudaDevice final : public Device {
  public:
   CudaDevice();
@@ -45,18 +48,23 @@ class CudaDevice final : public Device {
   void synchronize() override;
 
   DeviceMemoryInfo memory_info() const override;
-  void* stream() const noexcept override { return stream_; }
+  void* stream() const noexcept override { return stream_; }  ///< null before the first use
   void* allocate_shared_words(std::size_t bytes, DevicePtr* device_view) override;
   void abandon() noexcept override { abandoned_.store(true, std::memory_order_release); }
 
   bool abandoned() const noexcept { return abandoned_.load(std::memory_order_acquire); }
-  CUcontext context() const noexcept { return context_; }
+  /// Makes the context current, creating it at the first call. Throws DeviceError.
+  ContextGuard use();
   int multiprocessors() const noexcept { return properties_.multiProcessorCount; }
 
  private:
   void memcpy_async(void* dst, const void* src, std::size_t bytes, cudaMemcpyKind kind);
 
+  void create_context();
+
   cudaDeviceProp properties_{};
+  std::once_flag once_;
+  std::atomic<bool> started_{false};
   int driver_version_ = 0;
   CUcontext context_ = nullptr;
   cudaStream_t stream_ = nullptr;

@@ -96,6 +96,8 @@ bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
     } else if (block->state == State::kDevice && n <= sizeof words && !m.abandoned) {
       from = kWords;
       try {
+        DevicePtr ignored = 0;
+        if (m.fetch_words == nullptr) m.fetch_words = m.device->allocate_shared_words(Impl::kFetchBytes, &ignored);
         m.device->download(m.fetch_words, block->device + offset, n);
         m.synchronize();
       } catch (const std::exception&) {

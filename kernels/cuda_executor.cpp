@@ -64,7 +64,7 @@ Program reduction_only(const Program& program, const Program& first) {
 }  // namespace
 
 void CudaExecutor::run(const Program& program, Workspace& workspace) {
-  const gpu::ContextGuard guard(launcher_.device().context());
+  const gpu::ContextGuard guard = launcher_.device().use();
   if (program.reduction.ndim > 0) {
     run_reduction(program, workspace);
   } else {
@@ -135,7 +135,7 @@ void CudaExecutor::interpret_reduction(const Program& program, Workspace& worksp
 }
 
 void CudaExecutor::scan(const Scan& scan, Workspace& workspace) {
-  const gpu::ContextGuard guard(launcher_.device().context());
+  const gpu::ContextGuard guard = launcher_.device().use();
   if (!try_fast_scan(scan, launcher_, workspace)) interpret_accumulation(scan, workspace);
 }
 
@@ -164,12 +164,12 @@ void CudaExecutor::interpret_accumulation(const Scan& scan, Workspace& workspace
 }
 
 void CudaExecutor::arg_reduce(const ArgReduce& reduce, Workspace& workspace) {
-  const gpu::ContextGuard guard(launcher_.device().context());
+  const gpu::ContextGuard guard = launcher_.device().use();
   launch_arg_reduce(reduce, launcher_, workspace);
 }
 
 void CudaExecutor::matmul(const MatMul& matmul, Workspace& workspace) {
-  const gpu::ContextGuard guard(launcher_.device().context());
+  const gpu::ContextGuard guard = launcher_.device().use();
   multiply_batches(matmul, workspace);
 }
 

@@ -7,6 +7,7 @@
 #include "shim/hooks.h"
 
 #include <chrono>
+#include <cstdio>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -33,6 +34,13 @@ PatchList& patches() {
   return *list;
 }
 
+PyObject* out_name() noexcept {
+  static PyObject* name = PyUnicode_InternFromString("out");
+  return name;
+}
+
+PyObject* g_fallback_error;
+
 std::uint64_t now_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
 }
@@ -58,16 +66,43 @@ Attempt guarded(Route&& route) noexcept {
   }
 }
 
-/// Offers a call to its route, else runs the original.
+/// GPUSHIM_CHECK: NumPy's own result for the same call must agree. Only for calls that change no argument.
+template <class Original>
+bool agrees(const FunctionStatistics& row, PyObject* result, Original&& original) noexcept {
+  dispatch::DisabledHere off;
+  auto expected = compat::steal(original());
+  auto module = compat::steal(PyImport_ImportModule("gpushim._check"));
+  auto verdict = compat::steal(
+      expected && module ? PyObject_CallMethod(module.get(), "compare", "sOO", row.name, result, expected.get()) : nullptr);
+  return static_cast<bool>(verdict);
+}
+
+/// Tells what fell back, where the settings ask for it; false with FallbackError set under strict.
+bool note_fallback(const FunctionStatistics& row, Reason reason) noexcept {
+  const auto& settings = dispatch::Runtime::get()->settings;
+  if (settings.log > 0 && row.reasons[static_cast<int>(reason)] == 1) {
+    std::fprintf(stderr, "gpushim: %s runs in NumPy: %s\n", row.name, dispatch::reason_text(reason));
+  }
+  if (!settings.strict || reason == Reason::small || reason == Reason::empty || reason == Reason::errstate ||
+      reason == Reason::value) {
+    return true;
+  }
+  PyErr_Format(fallback_error(), "%s would run in NumPy: %s (%s)", row.name, dispatch::reason_name(reason),
+               dispatch::reason_text(reason));
+  return false;
+}
+
+/// Offers a call to its route, else runs the original. `pure`: the call changes none of its arguments.
 template <class Route, class Original>
-PyObject* offer(FunctionStatistics& row, Route&& route, Original&& original) noexcept {
+PyObject* offer(FunctionStatistics& row, bool pure, Route&& route, Original&& original) noexcept {
   bool profile = dispatch::Runtime::get()->settings.profile;
   std::uint64_t begin = profile ? now_ns() : 0;
   Attempt attempt = guarded(route);
   if (attempt.done) {
     ++row.device_calls;
     if (profile) row.device_ns += now_ns() - begin;
-    if (attempt.result && !dispatch::FpStatus::get().report()) {
+    if (attempt.result && (!dispatch::FpStatus::get().report() ||
+                           (pure && dispatch::Runtime::get()->settings.check && !agrees(row, attempt.result, original)))) {
       Py_DECREF(attempt.result);
       return nullptr;
     }
@@ -75,6 +110,7 @@ PyObject* offer(FunctionStatistics& row, Route&& route, Original&& original) noe
   }
   ++row.host_calls;
   ++row.reasons[static_cast<int>(attempt.reason)];
+  if (!note_fallback(row, attempt.reason)) return nullptr;
   PyObject* result = original();
   if (profile) row.host_ns += now_ns() - begin;
   return result;
@@ -121,8 +157,9 @@ PyObject* ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t nargsf,
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (!dispatch::gate::open() || !any_interesting(args, total)) return seam->original(ufunc, args, nargsf, kwnames);
   Call call{args, nargs, kwnames};
+  bool pure = nargs == reinterpret_cast<PyUFuncObject*>(ufunc)->nin && !kwnames;
   return offer(
-      *seam->calls,
+      *seam->calls, pure,
       [&] {
         return seam->elementwise ? dispatch::ufunc_call(seam->entry, call)
                                  : dispatch::route_matmul(reinterpret_cast<PyUFuncObject*>(ufunc), call);
@@ -142,7 +179,7 @@ PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t n
   }
   Call call{args, nargs, kwnames};
   return offer(
-      *(seam->entry.*kRow), [&] { return kRoute(seam->entry, call); },
+      *(seam->entry.*kRow), nargs <= 3 && (!kwnames || !PySequence_Contains(kwnames, out_name())), [&] { return kRoute(seam->entry, call); },
       [&] { return (*kOriginal)(ufunc, args, nargs, kwnames); });
 }
 
@@ -181,12 +218,12 @@ PyObject* offer_fast(MethodSeam& seam, Route route, PyObject* self, PyObject* co
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if constexpr (!kMethod) {
     if (!concerns<kInterest>(args, total)) return original();
-    return offer(*seam.row, [&] { return route(Call{args, nargs, kwnames}); }, original);
+    return offer(*seam.row, false, [&] { return route(Call{args, nargs, kwnames}); }, original);
   } else {
     if (total > kMost || (!concerns<kInterest>(&self, 1) && !concerns<kInterest>(args, total))) return original();
     PyObject* all[kMost + 1] = {self};
     for (Py_ssize_t i = 0; i < total; ++i) all[i + 1] = args[i];
-    return offer(*seam.row, [&] { return route(Call{all, nargs + 1, kwnames}); }, original);
+    return offer(*seam.row, false, [&] { return route(Call{all, nargs + 1, kwnames}); }, original);
   }
 }
 
@@ -294,7 +331,7 @@ int ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
   PyObject* both[] = {self, value};
   if (!any_interesting(both, 2)) return g_ass_subscript(self, key, value);
   PyObject* result = offer(
-      *g_setitem_row, [&] { return dispatch::assign_item(self, key, value); },
+      *g_setitem_row, false, [&] { return dispatch::assign_item(self, key, value); },
       [&]() -> PyObject* {
         if (g_ass_subscript(self, key, value) < 0) return nullptr;
         Py_RETURN_NONE;
@@ -352,6 +389,11 @@ bool install_ufunc_methods() {
 }
 
 }  // namespace
+
+PyObject* fallback_error() noexcept {
+  if (!g_fallback_error) g_fallback_error = PyErr_NewException("gpushim._shim.FallbackError", PyExc_RuntimeError, nullptr);
+  return g_fallback_error;
+}
 
 bool install_hooks() {
   auto umath = compat::steal(PyImport_ImportModule("numpy._core._multiarray_umath"));

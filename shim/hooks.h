@@ -11,4 +11,7 @@ bool install_hooks();
 /// Puts every pointer back that still is ours.
 void uninstall_hooks() noexcept;
 
+/// gpushim._shim.FallbackError: what the setting `strict` raises. Borrowed.
+PyObject* fallback_error() noexcept;
+
 }  // namespace gpushim::shim

@@ -8,6 +8,7 @@
 #include "compat/errstate.h"
 #include "compat/pyref.h"
 #include "dispatch/fp_status.h"
+#include "dispatch/recorder.h"
 #include "dispatch/runtime.h"
 #include "gpu/error.h"
 #include "shim/doors.h"
@@ -45,7 +46,11 @@ PyObject* install(PyObject*, PyObject* args) {
   if (!PyArg_ParseTuple(args, "snO!", &device, &min_bytes, &PyDict_Type, &options)) return nullptr;
   dispatch::Settings settings;
   if (min_bytes >= 0) settings.min_bytes = static_cast<std::size_t>(min_bytes);
+  if (PyObject* log = PyDict_GetItemString(options, "log"); log && PyUnicode_Check(log)) {
+    settings.log = PyUnicode_CompareWithASCIIString(log, "warn") == 0 ? 0 : 1;
+  }
   if (!read_bool(options, "eager", &settings.eager) || !read_bool(options, "profile", &settings.profile) ||
+      !read_bool(options, "strict", &settings.strict) || !read_bool(options, "check", &settings.check) ||
       !read_size(options, "device_limit", &settings.memory.device_limit) ||
       !read_size(options, "pool_host_limit", &settings.memory.pool_host_limit) ||
       !read_size(options, "pool_pinned_limit", &settings.memory.pool_pinned_limit)) {
@@ -162,6 +167,12 @@ PyObject* stats(PyObject*, PyObject*) {
     if (row->device_calls + row->host_calls == 0) continue;
     PyRef dict = function_row(*row);
     if (!dict || PyList_Append(functions.get(), dict.get()) < 0) return nullptr;
+  }
+  if (Runtime::get()) {
+    auto recorder = dispatch::Recorder::get().counters();
+    if (!put(memory.get(), "nodes", recorder.nodes + 0ull) || !put(memory.get(), "evaluate_ns", recorder.evaluate_ns + 0ull)) {
+      return nullptr;
+    }
   }
   if (PyDict_SetItemString(result.get(), "functions", functions.get()) < 0 ||
       PyDict_SetItemString(result.get(), "memory", memory.get()) < 0) {
@@ -283,5 +294,9 @@ PyMODINIT_FUNC PyInit__shim() {
     return nullptr;
   }
   Py_DECREF(reasons);
+  if (!fallback_error() || PyModule_AddObjectRef(module, "FallbackError", fallback_error()) < 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
   return module;
 }
