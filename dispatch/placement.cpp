@@ -10,7 +10,7 @@ namespace {
 constexpr double kForeignCopyNsPerByte = 0.17;
 constexpr double kComeHomeNsPerByte = 0.02;
 /// Host writes between device uses after which an array is left with the CPU, unless the work is heavy.
-constexpr int kTooManyBounces = 8;
+constexpr int kTooManyBounces = 32;
 constexpr double kHeavyNsPerElement = 4;
 
 }  // namespace

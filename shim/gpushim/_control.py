@@ -34,7 +34,7 @@ def install(device: str | None = None, min_bytes: int | None = None, **settings:
         if _shim.is_installed():
             return True
         options = {s.name: values[s.name] for s in _settings.SETTINGS if s.used_by == "option"}
-        options["profile"] = values["report"] != "off"
+        options["profile"] = values["profile"] or values["report"] != "off"
         try:
             description = _shim.install(values["device"], values["min_bytes"], options)
         except _shim.DeviceUnavailable as unavailable:

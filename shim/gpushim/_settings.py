@@ -137,6 +137,12 @@ SETTINGS: tuple[Setting, ...] = (
         help="At exit, write to stderr what ran where, what fell back and why, and the bytes moved.",
     ),
     Setting(
+        "profile",
+        "flag",
+        False,
+        help="Time every call, for the report's time columns. A report asked for at the start turns it on.",
+    ),
+    Setting(
         "log",
         "choice",
         "warn",
