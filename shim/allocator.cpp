@@ -32,29 +32,13 @@ PyDataMemAllocator* patched = nullptr;
 /// Somebody patched over our malloc and calloc: their functions still forward through ours.
 bool covered = false;
 
-struct Gift {
-  void* data = nullptr;
-  std::size_t bytes = 0;
-};
-// Read by every allocation: without this model it would be a function call.
-[[gnu::tls_model("initial-exec")]] constinit thread_local Gift gift;
-
 /// Null when the size belongs to NumPy or memory declines.
 void* new_block(std::size_t bytes, bool zeroed) noexcept {
   if (bytes < threshold.load(std::memory_order_relaxed)) return nullptr;
   return Memory::get()->allocate_host(bytes, zeroed);
 }
 
-void* take_gift(std::size_t bytes) noexcept {
-  // NumPy asks for one byte when an array has none.
-  if (bytes != std::max<std::size_t>(gift.bytes, 1)) return nullptr;
-  return std::exchange(gift.data, nullptr);
-}
-
 void* allocate(void* context, std::size_t bytes) {
-  if (gift.data) [[unlikely]] {
-    if (void* p = take_gift(bytes)) return p;
-  }
   if (void* p = new_block(bytes, false)) return p;
   return numpy.malloc(context, bytes);
 }
@@ -142,9 +126,5 @@ void uninstall_allocator() noexcept {
   threshold.store(kNever, std::memory_order_relaxed);
   covered = allocation_patches().restore() > 0 || covered;
 }
-
-AllocationGift::AllocationGift(void* data, std::size_t bytes) noexcept { gift = {data, bytes}; }
-AllocationGift::~AllocationGift() { gift = {}; }
-bool AllocationGift::taken() const noexcept { return gift.data == nullptr; }
 
 }  // namespace gpushim::shim

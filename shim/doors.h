@@ -14,15 +14,4 @@ bool install_doors();
 bool install_allocator(std::size_t min_bytes);
 void uninstall_allocator() noexcept;
 
-/// While alive, the next allocation of at least 1 byte on this thread is served by `data` (a device-born block), so that
-/// a result array owns its block as any array owns its memory. taken() tells whether it was used.
-class AllocationGift {
- public:
-  AllocationGift(void* data, std::size_t bytes) noexcept;
-  ~AllocationGift();
-  AllocationGift(const AllocationGift&) = delete;
-  AllocationGift& operator=(const AllocationGift&) = delete;
-  bool taken() const noexcept;
-};
-
 }  // namespace gpushim::shim

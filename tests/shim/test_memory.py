@@ -1,0 +1,120 @@
+"""What gpushim costs in memory: pages, residency, pools, limits."""
+
+import gc
+
+import gpushim
+import numpy as np
+from device_arrays import check_script
+
+
+SIZE = 8 << 20
+
+
+def test_an_array_that_only_the_device_touches_takes_no_host_pages():
+    script = """
+        # install by hand
+        import gpushim, mmap, struct
+        gpushim.install(device="host", min_bytes=1 << 16)
+        import numpy as np
+        def present(address, size):
+            with open("/proc/self/pagemap", "rb") as pagemap:
+                pagemap.seek(address // mmap.PAGESIZE * 8)
+                return sum(e >> 63 for (e,) in struct.iter_unpack("<Q", pagemap.read(size // mmap.PAGESIZE * 8)))
+        a = np.zeros(8 << 20)
+        for _ in range(5):
+            a += 1
+            b = a * 2
+        assert gpushim.location(a) == gpushim.location(b) == "device"
+        assert float(b[3]) == 10
+        assert gpushim.location(b) == "device"
+        # The address without a door: id() of the object leads to its data pointer.
+        import ctypes
+        for array in (a, b):
+            address = ctypes.c_void_p.from_address(id(array) + 16).value
+            assert present(address, array.nbytes) == 0, present(address, array.nbytes)
+        assert b.sum() == 10.0 * b.size
+    """
+    check_script(script)
+
+
+def peak(program, *, install):
+    lines = ["# install by hand", "import resource, numpy as np"]
+    if install:
+        lines.append("import gpushim; gpushim.install(device='host')")
+    body = "\n".join(lines) + "\n" + program
+    body += "\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    return int(check_script(body))
+
+
+def test_a_program_that_stays_on_the_host_takes_no_more_memory():
+    program = """
+words = np.random.default_rng(0).integers(0, 1000, 6_000_000)
+keep = [np.sort(words[i::4]) for i in range(4)]
+for _ in range(3):
+    order = np.argsort(words[:3_000_000])
+    some = np.take(words, order)
+assert sum(len(k) for k in keep) == len(words)
+"""
+    stock, mine = peak(program, install=False), peak(program, install=True)
+    # The extension itself is a few MiB; the arrays here are hundreds.
+    assert mine <= 1.05 * stock + 8 * 1024, (mine, stock)
+
+
+def test_trim_returns_pooled_memory():
+    gpushim.install(device="host", min_bytes=0)
+    try:
+        arrays = [np.ones(SIZE // 8) + i for i in range(8)]
+        for a in arrays:
+            a.sum()
+        del arrays, a
+        gc.collect()
+        held = gpushim.memory_info()
+        gpushim._shim.trim(0)
+        after = gpushim.memory_info()
+        assert after["pool_host_bytes"] <= held["pool_host_bytes"]
+        assert after["device_bytes"] < held["device_bytes"]
+        assert after["device_pool_bytes"] == 0
+    finally:
+        gpushim.uninstall()
+
+
+def test_a_full_device_spills_instead_of_failing():
+    script = """
+        # install by hand
+        import gpushim
+        gpushim.install(device="host", min_bytes=1 << 16, device_limit=64 << 20)
+        import numpy as np
+        arrays = [np.full(1 << 20, float(i)) * 2 for i in range(24)]  # 192 MiB of results on a device of 64
+        total = sum(float(a.sum()) for a in arrays)
+        assert total == sum(2.0 * i * (1 << 20) for i in range(24)), total
+        big = np.ones(12 << 20)  # more than the whole device
+        assert (big + big)[-1] == 2 and (big * 3).sum() == 36 << 20
+        assert gpushim.memory_info()["device_bytes"] <= 64 << 20
+        assert gpushim._shim.stats()["memory"]["spills"] > 0
+    """
+    check_script(script)
+
+
+def test_uninstall_brings_every_block_home():
+    script = """
+        # install by hand
+        import gpushim
+        import numpy as np
+        before = (np.add.__call__, np.ndarray.__getitem__)
+        gpushim.install(device="host", min_bytes=0)
+        a = np.arange(1000.0) * 3
+        b = np.zeros((500, 500))
+        assert gpushim.location(a) == "device"
+        gpushim.uninstall()
+        assert not gpushim.is_installed()
+        assert gpushim.location(a) == "host"
+        assert a.sum() == 3 * 499500 and (b + 1).sum() == 250000
+        calls = sum(r["device_calls"] for r in gpushim._shim.stats()["functions"])
+        c = a + a
+        assert gpushim.location(c) == "foreign"
+        assert calls == sum(r["device_calls"] for r in gpushim._shim.stats()["functions"])
+        gpushim.install(device="host", min_bytes=0)
+        assert gpushim.location(c + c) == "device"
+    """
+    check_script(script)
+
