@@ -10,6 +10,7 @@
 #include "dispatch/fp_status.h"
 #include "dispatch/recorder.h"
 #include "dispatch/runtime.h"
+#include "gpu/cuda_library.h"
 #include "gpu/error.h"
 #include "shim/doors.h"
 #include "shim/hooks.h"
@@ -55,6 +56,9 @@ PyObject* install(PyObject*, PyObject* args) {
       !read_size(options, "pool_host_limit", &settings.memory.pool_host_limit) ||
       !read_size(options, "pool_pinned_limit", &settings.memory.pool_pinned_limit)) {
     return nullptr;
+  }
+  if (PyObject* paths = PyDict_GetItemString(options, "library_path"); paths && PyUnicode_Check(paths)) {
+    if (const char* text = PyUnicode_AsUTF8(paths)) gpu::set_cuda_library_path(text);
   }
   try {
     Runtime& runtime = Runtime::start(device, settings);

@@ -34,6 +34,7 @@ def install(device: str | None = None, min_bytes: int | None = None, **settings:
         if _shim.is_installed():
             return True
         options = {s.name: values[s.name] for s in _settings.SETTINGS if s.used_by == "option"}
+        options["library_path"] = _library_path()
         options["profile"] = values["profile"] or values["report"] != "off"
         try:
             description = _shim.install(values["device"], values["min_bytes"], options)
@@ -47,6 +48,11 @@ def install(device: str | None = None, min_bytes: int | None = None, **settings:
         if values["report"] != "off":
             _report_at_exit(str(values["report"]))
     return True
+
+
+def _library_path() -> str:
+    """Folders of `sys.path` below which pip put NVIDIA's libraries (cuBLAS and its kin)."""
+    return ":".join(path for path in sys.path if path and os.path.isdir(os.path.join(path, "nvidia")))
 
 
 def uninstall() -> None:
