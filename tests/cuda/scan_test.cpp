@@ -41,7 +41,7 @@ void check_scan(Op op, DType type, const Lines& lines, bool in_place = false) {
   scan.length = lines.length;
   scan.in_stride = scan.out_stride = lines.stride * size;
   Bytes in = values(type, span_of(lines), 31, false);
-  if (op == Op::multiply && is_float(type)) {  // of magnitude one
+  if (op == Op::multiply && (is_float(type) || is_complex(type))) {  // of magnitude one
     for (std::int64_t i = 0; i < span_of(lines); ++i) {
       const double x = (i * 7919 % 3 == 0 ? -1.0 : 1.0) * (1 + 0.0001 * static_cast<double>(i % 17 - 8));
       if (type == DType::kF64) std::memcpy(in.data() + i * 8, &x, 8);
@@ -49,6 +49,10 @@ void check_scan(Op op, DType type, const Lines& lines, bool in_place = false) {
       if (type == DType::kF32) std::memcpy(in.data() + i * 4, &f, 4);
       const std::uint16_t h = Half(x).bits;
       if (type == DType::kF16) std::memcpy(in.data() + i * 2, &h, 2);
+      const Complex<double> z{x, 0.0001};
+      if (type == DType::kC128) std::memcpy(in.data() + i * 16, &z, 16);
+      const Complex<float> w{f, 0.0001f};
+      if (type == DType::kC64) std::memcpy(in.data() + i * 8, &w, 8);
     }
   }
   Bytes host_out(in.size(), 0xa5);
