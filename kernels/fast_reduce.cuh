@@ -185,10 +185,13 @@ __device__ __forceinline__ void fold_contiguous(const StoredInput<U>* begin, std
   const std::int64_t n_chunks = (count - head) / kItems;
   std::int64_t at = member;
   if (at < n_chunks) {
-    typename F::State lanes[kItems];
+    constexpr int kLanes = kItems < 4 ? kItems : 4;  // independent folds, so that additions do not wait for each other
+    typename F::State lanes[kLanes];
     const Chunk loaded_first = chunks[at];
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) lanes[i] = F::first(input_as<U, T>(loaded_first.items[i]));
+    for (int i = 0; i < kLanes; ++i) lanes[i] = F::first(input_as<U, T>(loaded_first.items[i]));
+#pragma unroll
+    for (int i = kLanes; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(loaded_first.items[i]));
     at += kGroup;
     for (; at + (kUnroll - 1) * kGroup < n_chunks; at += kUnroll * kGroup) {
       Chunk loaded[kUnroll];
@@ -197,16 +200,16 @@ __device__ __forceinline__ void fold_contiguous(const StoredInput<U>* begin, std
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u) {
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) F::add(lanes[i], input_as<U, T>(loaded[u].items[i]));
+        for (int i = 0; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(loaded[u].items[i]));
       }
     }
     for (; at < n_chunks; at += kGroup) {
       const Chunk loaded = chunks[at];
 #pragma unroll
-      for (int i = 0; i < kItems; ++i) F::add(lanes[i], input_as<U, T>(loaded.items[i]));
+      for (int i = 0; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(loaded.items[i]));
     }
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) total.merge({lanes[i], true});
+    for (int i = 0; i < kLanes; ++i) total.merge({lanes[i], true});
   }
 
   for (std::int64_t i = head + n_chunks * kItems + member; i < count; i += kGroup) {

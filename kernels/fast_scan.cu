@@ -96,7 +96,7 @@ __device__ __forceinline__ T advance(Acc<kOp, T>& acc, bool has_acc, Acc<kOp, T>
 // ---- rows
 
 template <class T>
-constexpr int kItemsOfThread = sizeof(T) >= 16 ? 4 : sizeof(T) == 8 ? 8 : 16;
+constexpr int kItemsOfThread = sizeof(T) >= 16 ? 4 : 8;
 template <class T>
 constexpr std::int64_t kTileOf = kScanThreads * kItemsOfThread<T>;
 
