@@ -20,11 +20,16 @@ constexpr int kEvaluations = 8;
 /// Times in a row that one address may fault although it is accessible, before we stop believing that it is.
 constexpr int kBelieve = 64;
 
+/// The last address that faulted on a thread although it was accessible. A table by thread, not thread_local (see
+/// fault_handler.cpp); threads that share a row only start counting anew.
 struct LastFault {
-  const void* address;
-  int repeats;
+  std::atomic<const void*> address{nullptr};
+  std::atomic<int> repeats{0};
 };
-__attribute__((tls_model("initial-exec"))) thread_local LastFault last_fault = {};
+LastFault& last_fault() noexcept {
+  static constinit LastFault rows[64];
+  return rows[(static_cast<std::uintptr_t>(::pthread_self()) >> 12) % 64];
+}
 
 bool allows(Protection protection, bool write) noexcept {
   return protection == Protection::kReadWrite || (protection == Protection::kRead && !write);
@@ -92,12 +97,13 @@ bool Memory::Impl::serve_fault(void* p, bool write) noexcept {
   const bool chunk_home = block->state == State::kDevice && block->chunks_home > 0 && block->chunk_map[chunk] != 0;
   if (allows(block->protection, write) || (chunk_home && !write)) {
     // Another thread was faster; or somebody else changed the protection of our pages behind our back.
-    if (last_fault.address != p) last_fault = {p, 0};
-    if (++last_fault.repeats < kBelieve) return true;
+    LastFault& last = last_fault();
+    if (last.address.exchange(p, std::memory_order_relaxed) != p) last.repeats.store(0, std::memory_order_relaxed);
+    if (last.repeats.fetch_add(1, std::memory_order_relaxed) + 1 < kBelieve) return true;
     if (chunk_home) return pages::protect(block->base + chunk * kGranule, kGranule, Protection::kRead);
     return pages::protect(block->base, block->capacity, block->protection);
   }
-  last_fault = {nullptr, 0};
+  last_fault().address.store(nullptr, std::memory_order_relaxed);
   AtomicCounters::add(write ? counters.write_faults : counters.read_faults);
   if (!write && block->state == State::kDevice && !abandoned) {
     try {

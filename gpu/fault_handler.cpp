@@ -30,8 +30,36 @@ constexpr int kPrevious = 8;
 struct sigaction previous[kPrevious];
 std::atomic<int> n_previous{0};
 
-/// How many handlers of `previous` this thread is inside of.
-__attribute__((tls_model("initial-exec"))) thread_local int chaining = 0;
+/// How many handlers of `previous` each thread is inside of. No thread_local: in a library that is loaded late, its first
+/// use on a thread may call malloc, and a crash inside malloc must not hang; the static kind has too little room.
+class Chaining {
+ public:
+  int& depth() noexcept {
+    const auto self = static_cast<std::uintptr_t>(::pthread_self());
+    for (Slot& slot : slots_) {
+      if (slot.thread.load(std::memory_order_relaxed) == self) return slot.depth;
+    }
+    for (Slot& slot : slots_) {
+      std::uintptr_t nobody = 0;
+      if (slot.thread.compare_exchange_strong(nobody, self, std::memory_order_relaxed)) return slot.depth;
+    }
+    return slots_[0].depth;  // so many threads crash at once that it does not matter
+  }
+  void leave() noexcept {
+    const auto self = static_cast<std::uintptr_t>(::pthread_self());
+    for (Slot& slot : slots_) {
+      if (slot.depth == 0 && slot.thread.load(std::memory_order_relaxed) == self) slot.thread.store(0, std::memory_order_relaxed);
+    }
+  }
+
+ private:
+  struct Slot {
+    std::atomic<std::uintptr_t> thread{0};
+    int depth = 0;
+  };
+  Slot slots_[16];
+};
+constinit Chaining chaining;
 
 bool is_write(const void* context) noexcept {
   const auto* c = static_cast<const ucontext_t*>(context);
@@ -66,19 +94,21 @@ void die_of(int signal, siginfo_t* info) noexcept {
 void chain(int signal, siginfo_t* info, void* context) noexcept {
   // Re-entered: the previous handler raised the signal again, or faulted, or called us as *its* previous handler. The
   // one before it is next.
-  const int index = n_previous.load(std::memory_order_acquire) - 1 - chaining;
+  int& depth = chaining.depth();
+  const int index = n_previous.load(std::memory_order_acquire) - 1 - depth;
   if (index < 0) return die_of(signal, info);
   const struct sigaction& action = previous[index];
   const bool plain = (action.sa_flags & SA_SIGINFO) == 0;
   if (plain && action.sa_handler == SIG_IGN && info->si_code <= 0) return;
   if (plain && (action.sa_handler == SIG_DFL || action.sa_handler == SIG_IGN)) return die_of(signal, info);
-  ++chaining;
+  ++depth;
   if (plain) {
     action.sa_handler(signal);
   } else {
     action.sa_sigaction(signal, info, context);
   }
-  --chaining;
+  --depth;
+  chaining.leave();
   // Raised again while it was blocked: it means to die.
   sigset_t pending;
   if (::sigpending(&pending) == 0 && ::sigismember(&pending, signal) == 1) restore_default(signal);

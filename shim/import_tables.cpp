@@ -148,6 +148,23 @@ bool is_exempt(const dl_phdr_info& info) noexcept {
          reinterpret_cast<std::uintptr_t>(own.dli_fbase) == info.dlpi_addr;
 }
 
+/// CUDA's libraries are often loaded for their users alone, so the default search does not find them.
+void* find_function(const char* name) noexcept {
+  if (void* found = ::dlsym(RTLD_DEFAULT, name)) return found;
+  const std::string_view text = name;
+  if (!text.starts_with("cu")) return nullptr;
+  static constexpr const char* kRuntimes[] = {"libcudart.so.13", "libcudart.so.12"};
+  static constexpr const char* kDriver[] = {"libcuda.so.1"};
+  for (const char* library : text.starts_with("cuda") ? std::span<const char* const>(kRuntimes) : kDriver) {
+    void* handle = ::dlopen(library, RTLD_NOW | RTLD_NOLOAD);
+    if (!handle) continue;
+    void* found = ::dlsym(handle, name);
+    ::dlclose(handle);  // it stays loaded: its users hold it
+    if (found) return found;
+  }
+  return nullptr;
+}
+
 struct Visit {
   std::span<const Import> imports;
   std::unordered_set<std::uintptr_t>& seen;
@@ -172,7 +189,7 @@ void redirect_imports(std::span<const Import> imports) noexcept {
   static unsigned long long removals = 0;
   const std::lock_guard guard(visiting);
   for (const Import& import : imports) {
-    if (!*import.original) *import.original = ::dlsym(RTLD_DEFAULT, import.name);
+    if (!*import.original) *import.original = find_function(import.name);
   }
   Visit visit{imports, seen, removals};
   try {

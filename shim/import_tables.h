@@ -5,7 +5,7 @@
 
 namespace gpushim::shim {
 
-/// A function of the C library, what to call in its place, and where to keep the way to the original.
+/// A function of the C library or of CUDA, what to call in its place, and where to keep the way to the original.
 struct Import {
   const char* name;
   void* replacement;

@@ -1,7 +1,8 @@
-// Input and output by C code that has an array's address from PyArray_DATA (HDF5, NetCDF). Host code.
+// Input and output by C code that has an array's address from PyArray_DATA (HDF5, NetCDF, PyTorch). Host code.
 //
-// Such code passes no door on its way to read(2), and the kernel does not fault for us: EFAULT. So the calls themselves
-// are doors: in every loaded object the C library's transfer functions are reached through these, which keep the blocks
+// Such code passes no door on its way to read(2), and the kernel does not fault for us: EFAULT. Another user of CUDA copies
+// from our pinned pages past their protection, and from others by a fault inside the driver. So the calls themselves
+// are doors: in every loaded object the C library's and CUDA's transfer functions are reached through these, which keep the blocks
 // they are given on the host for the call. For memory that is not ours they cost one comparison. They need no GIL.
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -63,6 +64,25 @@ struct Items {
   }
 };
 
+/// Either of the first two arguments may be host memory.
+struct Either {
+  static void pin(Pins& pins, const auto& arguments) noexcept {
+    add(pins, std::get<0>(arguments));
+    add(pins, std::get<1>(arguments));
+  }
+  template <class Address>
+  static void add(Pins& pins, Address address) noexcept {
+    pins.add((const void*)address, 1);
+  }
+};
+/// Rows: destination, its pitch, source.
+struct Rows {
+  static void pin(Pins& pins, const auto& arguments) noexcept {
+    Either::add(pins, std::get<0>(arguments));
+    Either::add(pins, std::get<2>(arguments));
+  }
+};
+
 void pin_vectors(Pins& pins, const iovec* vectors, std::size_t count) noexcept {
   if (!vectors) return;
   for (std::size_t i = 0; i < count; ++i) pins.add(vectors[i].iov_base, vectors[i].iov_len);
@@ -111,6 +131,15 @@ using TransferFlags = ssize_t(int, void*, std::size_t, int);
 using TransferVectors = ssize_t(int, const iovec*, int);
 using TransferVectorsAt = ssize_t(int, const iovec*, int, off_t);
 using TransferVectorsFlags = ssize_t(int, const iovec*, int, off_t, int);
+/// CUDA's copies: the status is an int, device addresses of the driver's calls are integers.
+using CudaCopy = int(void*, const void*, std::size_t, int);
+using CudaCopyAsync = int(void*, const void*, std::size_t, int, void*);
+using CudaCopyRows = int(void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t, int);
+using CudaCopyRowsAsync = int(void*, std::size_t, const void*, std::size_t, std::size_t, std::size_t, int, void*);
+using DriverUpload = int(std::uintptr_t, const void*, std::size_t);
+using DriverUploadAsync = int(std::uintptr_t, const void*, std::size_t, void*);
+using DriverDownload = int(void*, std::uintptr_t, std::size_t);
+using DriverDownloadAsync = int(void*, std::uintptr_t, std::size_t, void*);
 using Stream = std::size_t(void*, std::size_t, std::size_t, std::FILE*);
 
 /// 64-bit systems: off_t is off64_t.
@@ -142,6 +171,15 @@ std::span<const Import> imports() {
       Door<"fwrite", Items, Stream>::row(),
       Door<"fread_unlocked", Items, Stream>::row(),
       Door<"fwrite_unlocked", Items, Stream>::row(),
+      // Other users of CUDA (PyTorch): our pages may be pinned, and a copy from pinned pages goes past their protection.
+      Door<"cudaMemcpy", Either, CudaCopy>::row(),
+      Door<"cudaMemcpyAsync", Either, CudaCopyAsync>::row(),
+      Door<"cudaMemcpy2D", Rows, CudaCopyRows>::row(),
+      Door<"cudaMemcpy2DAsync", Rows, CudaCopyRowsAsync>::row(),
+      Door<"cuMemcpyHtoD_v2", Either, DriverUpload>::row(),
+      Door<"cuMemcpyHtoDAsync_v2", Either, DriverUploadAsync>::row(),
+      Door<"cuMemcpyDtoH_v2", Either, DriverDownload>::row(),
+      Door<"cuMemcpyDtoHAsync_v2", Either, DriverDownloadAsync>::row(),
       // What _FORTIFY_SOURCE makes of them; the last or second argument is the size of the destination.
       Door<"__read_chk", Buffer, ssize_t(int, void*, std::size_t, std::size_t)>::row(),
       Door<"__pread_chk", Buffer, ssize_t(int, void*, std::size_t, off_t, std::size_t)>::row(),

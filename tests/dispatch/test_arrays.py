@@ -55,7 +55,7 @@ def assign(key, value):
     (slice(1, 3), 7.0), (Ellipsis, 2), ((slice(None), 1), 5), ((0, slice(None), slice(None, None, 2)), lambda a: a[1, :, :3]),
     (slice(None, -1), lambda a: a[1:]), (slice(1, None), lambda a: a[:-1]), (slice(None), lambda a: a[::-1]), (slice(0, 2), lambda a: a.astype("f4")[:2] + 1),
     ((Ellipsis, slice(1, 4)), lambda a: np.ones((1, 1, 3))), ((0, 0, 0), 9.0), (slice(None), True), (slice(0, 1), [1, 2, 3, 4, 5]),
-], ids=str)  # fmt: skip
+], ids=[f"assignment{i}" for i in range(12)])  # fmt: skip
 def test_assignment(key, value):
     check(assign(key, value), A.copy(), must_accelerate=False)
 
