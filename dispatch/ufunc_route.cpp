@@ -163,6 +163,24 @@ bool semantics_allow(const UfuncEntry& entry, const Parsed& p, const Loop& loop,
   return true;
 }
 
+/// Powers that are exact without pow: x**1 and x**2 of real numbers. True when the op stands for the call, on x alone.
+bool simpler_power(const Parsed& p, DType type, Op* op) {
+  if (*op != Op::power || !kernels::is_float(type) || p.inputs[1].is_array() || !p.inputs[0].is_array()) return false;
+  kernels::Constant exponent, one, two;
+  Operand number;
+  number.dtype = type;
+  number.code = kPythonFloat;
+  auto constant = [&](double value, kernels::Constant* out) {
+    auto object = compat::steal(PyFloat_FromDouble(value));
+    number.object = object.get();
+    return object && scalar_as(number, type, out);
+  };
+  if (!scalar_as(p.inputs[1], type, &exponent) || !constant(1, &one) || !constant(2, &two)) return false;
+  if (exponent.lo == one.lo) *op = Op::positive;
+  if (exponent.lo == two.lo) *op = Op::square;
+  return *op != Op::power;
+}
+
 bool can_cast(int from_num, DType from, PyArray_Descr* to, NPY_CASTING casting) {
   (void)from;
   PyArray_Descr* descr = PyArray_DescrFromType(from_num);
@@ -320,7 +338,9 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
   Node& node = recorder.node();
   int registers[3];
   bool ok = true;
-  for (int i = 0; i < p.nin; ++i) {
+  Op ops[2] = {entry.ops[0], entry.ops[1]};
+  const int n_inputs = simpler_power(p, type, &ops[0]) ? 1 : p.nin;
+  for (int i = 0; i < n_inputs; ++i) {
     registers[i] = load_input(build, node, p.inputs[i], input_type(entry.ops[0], type, i), &ok);
   }
   if (!ok) return Attempt::fallback(Reason::value);
@@ -328,7 +348,7 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
   if (p.has_mask) mask_register = build.load(node.bind_read(p.mask), DType::kBool);
   int values[2];
   for (int i = 0; i < p.nout; ++i) {
-    values[i] = build.apply(entry.ops[i], type, registers[0], registers[1 % p.nin], registers[2 % p.nin]);
+    values[i] = build.apply(ops[i], type, registers[0], registers[1 % n_inputs], registers[2 % n_inputs]);
     values[i] = build.cast(values[i], loop.types[p.nin + i], targets[i]->dtype);
   }
   for (int i = 0; i < p.nout; ++i) {

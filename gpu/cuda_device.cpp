@@ -178,7 +178,7 @@ DeviceMemoryInfo CudaDevice::memory_info() const {
   const ContextGuard guard(context_);
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;
-  GPUSHIM_CUDA(cudaMemGetInfo(&free_bytes, &total_bytes));
+  if (!GPUSHIM_CUDA_NOTHROW(cudaMemGetInfo(&free_bytes, &total_bytes))) return {0, properties_.totalGlobalMem};
   return {free_bytes, total_bytes};
 }
 

@@ -7,10 +7,6 @@ from dataclasses import dataclass
 import gpushim
 import numpy as np
 
-#: Largest difference in units in the last place where NumPy's own result may differ from the correctly rounded one.
-ULP = 4
-
-
 @dataclass
 class Outcome:
     result: object = None
@@ -33,12 +29,12 @@ def run(body, arguments):
     return Outcome(result, error, frozenset((w.category, str(w.message)) for w in seen))
 
 
-def same(actual, expected, exact):
+def same(actual, expected, exact, ulp=4):
     """Compares two results; called with gpushim switched off."""
     if isinstance(expected, tuple | list):
         assert type(actual) is type(expected) and len(actual) == len(expected)
         for a, e in zip(actual, expected, strict=True):
-            same(a, e, exact)
+            same(a, e, exact, ulp)
         return
     assert type(actual) is type(expected), (type(actual), type(expected))
     if not isinstance(expected, np.ndarray | np.generic):
@@ -64,12 +60,15 @@ def same(actual, expected, exact):
         finite = np.isfinite(e) & np.isfinite(a)
         np.testing.assert_array_equal(a[~finite & ~np.isnan(e)], e[~finite & ~np.isnan(e)])
         scale = np.spacing(np.maximum(np.abs(e), size.astype(e.dtype) if expected.dtype.kind == "c" else 0)[finite])
-        wrong = np.abs(a[finite].astype(np.float64) - e[finite].astype(np.float64)) > ULP * np.abs(scale.astype(np.float64))
+        wrong = np.abs(a[finite].astype(np.float64) - e[finite].astype(np.float64)) > ulp * np.abs(scale.astype(np.float64))
         assert not wrong.any(), (a[finite][wrong][:5], e[finite][wrong][:5])
 
 
-def check(body, *arguments, exact=True, must_accelerate=True):
-    """Runs body(*arguments) both ways, each on its own copy of the arguments, and compares results and arguments."""
+def check(body, *arguments, exact=True, ulp=4, must_accelerate=True):
+    """Runs body(*arguments) both ways, each on its own copy of the arguments, and compares results and arguments.
+
+    exact: bit for bit (NaNs alike); else within `ulp` units in the last place of NumPy's value.
+    """
     with gpushim.disabled():
         stock_arguments = copy.deepcopy(arguments)
         stock = run(body, stock_arguments)
@@ -81,10 +80,10 @@ def check(body, *arguments, exact=True, must_accelerate=True):
         assert mine.error == stock.error
         assert mine.warned == stock.warned
         if stock.error is None:
-            same(mine.result, stock.result, exact)
+            same(mine.result, stock.result, exact, ulp)
         for a, e in zip(mine_arguments, stock_arguments, strict=True):
             if isinstance(e, np.ndarray):
-                same(np.asarray(a).copy(), np.asarray(e).copy(), exact)
+                same(np.asarray(a).copy(), np.asarray(e).copy(), exact, ulp)
     if must_accelerate and stock.error is None:
         assert used > 0, "nothing ran on the device"
     return used

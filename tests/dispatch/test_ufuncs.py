@@ -34,49 +34,52 @@ def accepts(ufunc, dtype):
     return all(d in DTYPES for d in resolved)
 
 
-def values(dtype):
+def values(dtype, extremes=True):
+    if dtype.kind == "f" and not extremes:  # a result that rounds to infinity is within the tolerance, but not comparable
+        most = {2: 2.0**6, 4: 2.0**50, 8: 2.0**400}[dtype.itemsize]
+        return hnp.from_dtype(dtype, allow_subnormal=False, min_value=-most, max_value=most) | st.sampled_from(
+            [np.nan, np.inf, -np.inf])
+    if dtype.kind == "c" and not extremes:
+        return hnp.from_dtype(dtype, allow_subnormal=False, max_magnitude=16, allow_nan=False, allow_infinity=False)
     if dtype.kind in "fc":
         return hnp.from_dtype(dtype, allow_subnormal=False)
     return hnp.from_dtype(dtype)
 
 
 @st.composite
-def layouts(draw, dtype, shape):
+def layouts(draw, dtype, shape, extremes=True):
     """An array of that shape: contiguous, Fortran, strided, reversed or broadcast."""
     kind = draw(st.sampled_from(["C", "F", "step", "reverse", "broadcast"]))
-    if kind == "broadcast" and shape:
+    elements = values(dtype, extremes)
+    if kind == "broadcast":
         small = tuple(1 if draw(st.booleans()) else n for n in shape)
-        return np.broadcast_to(draw(hnp.arrays(dtype, small, elements=values(dtype))), shape).copy()[tuple(
-            slice(None) for _ in shape)] if 0 in shape else np.broadcast_to(
-            draw(hnp.arrays(dtype, small, elements=values(dtype))), shape)
-    if kind == "step" and shape:
-        big = (*shape[:-1], shape[-1] * 2)
-        return draw(hnp.arrays(dtype, big, elements=values(dtype)))[..., ::2]
-    array = draw(hnp.arrays(dtype, shape, elements=values(dtype)))
-    if kind == "F":
-        return np.asfortranarray(array)
-    if kind == "reverse" and shape:
-        return array[::-1]
-    return array
+        return np.broadcast_to(draw(hnp.arrays(dtype, small, elements=elements)), shape)
+    if kind == "step":
+        return draw(hnp.arrays(dtype, (*shape[:-1], shape[-1] * 2), elements=elements))[..., ::2]
+    array = draw(hnp.arrays(dtype, shape, elements=elements))
+    return np.asfortranarray(array) if kind == "F" else array[::-1] if kind == "reverse" else array
 
 
 def exact(ufunc, dtype):
-    return ufunc.__name__ in EXACT and not (dtype.kind == "c" and ufunc.__name__ in ("divide", "sqrt", "reciprocal", "multiply", "square"))
+    return ufunc.__name__ in EXACT and not (dtype.kind == "c" and ufunc.__name__ in ("divide", "sqrt", "reciprocal", "multiply", "square", "sign"))
 
 
 @pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda u: u.__name__)
 @quick
 @given(data=st.data())
 def test_call(ufunc, data):
-    dtype = data.draw(st.sampled_from([d for d in DTYPES if accepts(ufunc, d)]))
+    # NumPy's own complex exp2, expm1 and log1p lose digits: tests/kernels compares those with a better reference.
+    lossy = ufunc.__name__ in ("exp2", "expm1", "log1p")
+    dtype = data.draw(st.sampled_from([d for d in DTYPES if accepts(ufunc, d) and not (lossy and d.kind == "c")]))
     with gpushim.disabled():
         shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=6))
-        inputs = [data.draw(layouts(dtype, shape)) for _ in range(ufunc.nin)]
+        inputs = [data.draw(layouts(dtype, shape, exact(ufunc, dtype))) for _ in range(ufunc.nin)]
     if ufunc.__name__ == "power" and dtype.kind in "iu":
         inputs[1] = np.abs(inputs[1]) % 5
-    power = ufunc.__name__ == "power" and dtype.kind == "i"  # exponents are judged by NumPy
+    power = ufunc.__name__ == "power" and dtype.kind in "ib"  # exponents are judged by NumPy
     with np.errstate(all="ignore"):
-        check(lambda *a: ufunc(*a), *inputs, exact=exact(ufunc, dtype), must_accelerate=not power)
+        ulp = 16 if dtype.kind == "c" else 4
+        check(lambda *a: ufunc(*a), *inputs, exact=exact(ufunc, dtype), ulp=ulp, must_accelerate=not power)
 
 
 @pytest.mark.parametrize("form", ["out", "in_place", "where", "scalar", "overlap"])
@@ -108,7 +111,7 @@ def test_reduce(ufunc, data):
     dtype = data.draw(st.sampled_from([d for d in DTYPES if accepts(ufunc, d) and d.kind != "c"]))
     with gpushim.disabled():
         shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=5))
-        elements = st.integers(0, 3) if dtype.kind in "iub" else st.integers(-8, 8).map(float)
+        elements = st.booleans() if dtype.kind == "b" else st.integers(0, 3) if dtype.kind in "iu" else st.integers(-8, 8).map(float)
         a = np.array(data.draw(hnp.arrays(dtype, shape, elements=elements)))
         if data.draw(st.booleans()):
             a = a.T
@@ -116,10 +119,12 @@ def test_reduce(ufunc, data):
     axis = data.draw(st.integers(-a.ndim, a.ndim - 1)) if single else data.draw(
         st.none() | st.integers(-a.ndim, a.ndim - 1) | st.just(tuple(range(a.ndim))))
     keepdims = data.draw(st.booleans())
-    is_sum = ufunc.__name__ in ("add", "multiply", "logaddexp", "hypot") and dtype.kind == "f"
+    is_sum = ufunc in (np.logaddexp, np.hypot) or (ufunc in (np.add, np.multiply) and dtype.kind == "f")
     with np.errstate(all="ignore"):
-        check(lambda a: ufunc.reduce(a, axis=axis, keepdims=keepdims), a, exact=not is_sum, must_accelerate=dtype != bool or ufunc is not np.subtract)
-        check(lambda a: ufunc.accumulate(a, axis=a.ndim - 1), a, exact=not is_sum, must_accelerate=False)
+        # Every step of these may differ in its last place.
+        ulp = 64 if ufunc in (np.logaddexp, np.hypot) else 4
+        check(lambda a: ufunc.reduce(a, axis=axis, keepdims=keepdims), a, exact=not is_sum, ulp=ulp)
+        check(lambda a: ufunc.accumulate(a, axis=a.ndim - 1), a, exact=not is_sum, ulp=ulp, must_accelerate=False)
 
 
 @pytest.mark.parametrize("call", [
