@@ -20,7 +20,7 @@ Attempt route_arange(const Call& call) {
   static constexpr const char* names[] = {"start", "stop", "step", "dtype", "device", "like", nullptr};
   PyObject* slot[6];
   if (!call.sort(names, 4, slot) || slot[4] || slot[5]) return Attempt::fallback(Reason::kwarg);
-  if (!slot[0]) return Attempt::fallback(Reason::value);
+  if (call.nargs == 0) return Attempt::fallback(Reason::value);  // NumPy has rules of its own for keywords alone
   PyObject* start = slot[0];
   PyObject* stop = slot[1];
   PyObject* step = slot[2];

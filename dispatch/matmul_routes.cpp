@@ -257,11 +257,19 @@ Attempt route_dot(const Call& call) {
   Operand a, b;
   Reason reason;
   if (!call.sort(names, 3, slot) || !slot[0] || !slot[1]) return Attempt::fallback(Reason::value);
-  if (slot[2] && slot[2] != Py_None) return Attempt::fallback(Reason::kwarg);
   if (!read_pair(slot[0], slot[1], &a, &b, &reason)) return Attempt::fallback(reason);
+  if (slot[2] && slot[2] != Py_None) {
+    // dot takes no other out than the very array it would make; NumPy says so.
+    const Loop& loop = matmul_loop(a, b);
+    if (!PyArray_CheckExact(slot[2]) || !loop.valid) return Attempt::fallback(Reason::kwarg);
+    auto* out = reinterpret_cast<PyArrayObject*>(slot[2]);
+    if (PyArray_TYPE(out) != loop.descriptors[2]->type_num || !PyArray_IS_C_CONTIGUOUS(out)) {
+      return Attempt::fallback(Reason::value);
+    }
+  }
   // dot sums over a's last and b's last but one dimension; b with more than two dimensions is NumPy's.
   if (b.ndim > 2) return Attempt::fallback(Reason::not_implemented);
-  return product(a, b, {a.ndim >= 2, b.ndim == 2, false, false}, nullptr);
+  return product(a, b, {a.ndim >= 2, b.ndim == 2, false, false}, slot[2]);
 }
 
 Attempt route_vdot(const Call& call) {
