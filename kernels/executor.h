@@ -63,6 +63,8 @@ struct MatMul {
 class Executor {
  public:
   virtual ~Executor() = default;
+  /// Complex operands must be aligned to their own size, not only to their components'.
+  virtual bool wants_aligned_complex() const noexcept = 0;
   virtual void run(const Program& program, Workspace& workspace) = 0;
   virtual void scan(const Scan& scan, Workspace& workspace) = 0;
   virtual void arg_reduce(const ArgReduce& reduce, Workspace& workspace) = 0;

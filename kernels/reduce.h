@@ -30,6 +30,19 @@ template <class T>
 GPUSHIM_HD inline std::uint32_t look_at(T x) {
   return (sem::isnan(x) ? kSawNaN : 0u) | (sem::isinf(x) ? kSawInfinity : 0u);
 }
+/// One integer comparison for the numbers that are neither: a fold looks at every element.
+GPUSHIM_HD inline std::uint32_t look_at(double x) {
+  std::uint64_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  if ((bits >> 52 & 0x7ff) != 0x7ff) return 0;
+  return bits << 12 ? kSawNaN : kSawInfinity;
+}
+GPUSHIM_HD inline std::uint32_t look_at(float x) {
+  std::uint32_t bits;
+  __builtin_memcpy(&bits, &x, sizeof bits);
+  if ((bits >> 23 & 0xff) != 0xff) return 0;
+  return bits << 9 ? kSawNaN : kSawInfinity;
+}
 template <class T>
 GPUSHIM_HD inline std::uint32_t events_of(T result, std::uint32_t seen) {
   return (sem::isnan(result) && !(seen & kSawNaN) ? kFpInvalid : 0u) |

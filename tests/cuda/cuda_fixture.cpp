@@ -1,10 +1,28 @@
 // See cuda_fixture.h.
 #include "cuda_fixture.h"
 
+#include "gpu/error.h"
+
 #include <cmath>
 #include <limits>
 
 namespace gpushim::kernels::test {
+namespace {
+
+/// Without a CUDA device there is nothing to test: every test is skipped, and ctest is told so.
+class NeedsDevice : public testing::Environment {
+ public:
+  void SetUp() override {
+    try {
+      Devices::get();
+    } catch (const gpu::DeviceUnavailable& missing) {
+      GTEST_SKIP() << "no CUDA device: " << missing.what();
+    }
+  }
+};
+[[maybe_unused]] auto* const needs_device = testing::AddGlobalTestEnvironment(new NeedsDevice);
+
+}  // namespace
 
 Devices::Devices() : cuda_(gpu::make_cuda_device()), host_(gpu::make_host_device()) {
   cuda_executor_ = make_cuda_executor(*cuda_);
