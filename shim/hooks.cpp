@@ -155,7 +155,8 @@ PyObject* ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t nargsf,
   UfuncSeam* seam = g_ufuncs.find(ufunc);
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  if (!dispatch::gate::open() || !any_interesting(args, total)) return seam->original(ufunc, args, nargsf, kwnames);
+  // The gate reads a thread-local, which costs a call in a shared library: most calls end before it.
+  if (!any_interesting(args, total) || !dispatch::gate::open()) return seam->original(ufunc, args, nargsf, kwnames);
   Call call{args, nargs, kwnames};
   bool pure = nargs == reinterpret_cast<PyUFuncObject*>(ufunc)->nin && !kwnames;
   return offer(
@@ -174,7 +175,7 @@ template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call
 PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   UfuncSeam* seam = g_ufuncs.find(ufunc);
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
-  if (!seam || !seam->elementwise || !(seam->entry.*kRow) || !dispatch::gate::open() || !any_interesting(args, total)) {
+  if (!seam || !seam->elementwise || !(seam->entry.*kRow) || !any_interesting(args, total) || !dispatch::gate::open()) {
     return (*kOriginal)(ufunc, args, nargs, kwnames);
   }
   Call call{args, nargs, kwnames};
@@ -213,14 +214,14 @@ bool concerns(PyObject* const* args, Py_ssize_t total) noexcept {
 template <bool kMethod, Interest kInterest, class Original>
 PyObject* offer_fast(MethodSeam& seam, Route route, PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                      PyObject* kwnames, Original&& original) {
-  if (!dispatch::gate::open()) return original();
   constexpr Py_ssize_t kMost = 15;
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if constexpr (!kMethod) {
-    if (!concerns<kInterest>(args, total)) return original();
+    if (!concerns<kInterest>(args, total) || !dispatch::gate::open()) return original();
     return offer(*seam.row, false, [&] { return route(Call{args, nargs, kwnames}); }, original);
   } else {
     if (total > kMost || (!concerns<kInterest>(&self, 1) && !concerns<kInterest>(args, total))) return original();
+    if (!dispatch::gate::open()) return original();
     PyObject* all[kMost + 1] = {self};
     for (Py_ssize_t i = 0; i < total; ++i) all[i + 1] = args[i];
     return offer(*seam.row, false, [&] { return route(Call{all, nargs + 1, kwnames}); }, original);
@@ -327,9 +328,9 @@ PyObject* subscript_hook(PyObject* self, PyObject* key) {
 }
 
 int ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
-  if (!value || !dispatch::gate::open() || !PyArray_CheckExact(self)) return g_ass_subscript(self, key, value);
+  if (!value || !PyArray_CheckExact(self)) return g_ass_subscript(self, key, value);
   PyObject* both[] = {self, value};
-  if (!any_interesting(both, 2)) return g_ass_subscript(self, key, value);
+  if (!any_interesting(both, 2) || !dispatch::gate::open()) return g_ass_subscript(self, key, value);
   PyObject* result = offer(
       *g_setitem_row, false, [&] { return dispatch::assign_item(self, key, value); },
       [&]() -> PyObject* {
