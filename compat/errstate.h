@@ -10,6 +10,13 @@ enum ErrorMode { kIgnore = 0, kWarn = 1, kRaise = 2, kCall = 3, kPrint = 4, kLog
 struct ErrorMask {
   int bits;
   ErrorMode mode(int category) const noexcept { return static_cast<ErrorMode>((bits >> (3 * category)) & 7); }
+  /// Ignoring and warning alone, and underflow ignored: what device work can honour after its statement.
+  bool may_come_late() const noexcept {
+    for (int category = 0; category < 4; ++category) {
+      if (mode(category) > (category == 2 ? kIgnore : kWarn)) return false;
+    }
+    return true;
+  }
 };
 
 /// Finds NumPy's context variable and checks our reading of it; false when this NumPy keeps it elsewhere (then

@@ -14,9 +14,7 @@ namespace {
 /// np.errstate for a conversion: only ignoring and warning are for the device.
 bool cast_status(gpu::DevicePtr* word) {
   compat::ErrorMask mask = compat::current_error_mask();
-  for (int category = 0; category < 4; ++category) {
-    if (mask.mode(category) > (category == 2 ? compat::kIgnore : compat::kWarn)) return false;
-  }
+  if (!mask.may_come_late()) return false;
   *word = FpStatus::get().word_for("cast", mask);
   return true;
 }

@@ -88,9 +88,7 @@ Attempt assign_operands(const Operand& dst, PyObject* value, const Operand* mask
   gpu::DevicePtr word = 0;
   if (src.code < kPythonComplex && src.dtype != dst.dtype) {
     compat::ErrorMask errors = compat::current_error_mask();
-    for (int category = 0; category < 4; ++category) {
-      if (errors.mode(category) > (category == 2 ? compat::kIgnore : compat::kWarn)) return Attempt::fallback(Reason::errstate);
-    }
+    if (!errors.may_come_late()) return Attempt::fallback(Reason::errstate);
     word = FpStatus::get().word_for("cast", errors);
   }
   if (!record_assign(dst, src, mask, word, &reason)) return Attempt::fallback(reason);

@@ -157,13 +157,6 @@ bool read_pair(PyObject* x, PyObject* y, Operand* a, Operand* b, Reason* reason)
   return a->size() > 0 && b->size() > 0;
 }
 
-bool device_errors_allowed(const compat::ErrorMask& mask) {
-  for (int category = 0; category < 4; ++category) {
-    if (mask.mode(category) > (category == 2 ? compat::kIgnore : compat::kWarn)) return false;
-  }
-  return true;
-}
-
 Attempt product(const Operand& a, const Operand& b, const Shape& how, PyObject* out_object) {
   Reason reason;
   Matrix ma = left(a, how), mb = right(b, how);
@@ -191,7 +184,7 @@ Attempt product(const Operand& a, const Operand& b, const Shape& how, PyObject* 
   Work work{size, size * static_cast<std::int64_t>(kernels::itemsize(type)), 0.1 * static_cast<double>(ma.cols) + 0.5};
   if (!worth_device(all, has_out ? 3 : 2, work, &reason)) return Attempt::fallback(reason);
   compat::ErrorMask mask = compat::current_error_mask();
-  if (!device_errors_allowed(mask)) return Attempt::fallback(Reason::errstate);
+  if (!mask.may_come_late()) return Attempt::fallback(Reason::errstate);
 
   // out directly, or a result of its own when out has another type or layout or shares memory with an input.
   bool direct = false;

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import gpushim
 import numpy as np
 
+
 @dataclass
 class Outcome:
     result: object = None
@@ -53,14 +54,20 @@ def same(actual, expected, exact, ulp=4):
             live = ~np.isnan(expected)
             np.testing.assert_array_equal(np.signbit(actual)[live], np.signbit(expected)[live])
         return
-    parts = [(actual, expected)] if expected.dtype.kind == "f" else [(actual.real, expected.real), (actual.imag, expected.imag)]
+    parts = (
+        [(actual, expected)]
+        if expected.dtype.kind == "f"
+        else [(actual.real, expected.real), (actual.imag, expected.imag)]
+    )
     size = np.abs(expected)
     for a, e in parts:
         np.testing.assert_array_equal(np.isnan(a), np.isnan(e))
         finite = np.isfinite(e) & np.isfinite(a)
         np.testing.assert_array_equal(a[~finite & ~np.isnan(e)], e[~finite & ~np.isnan(e)])
         scale = np.spacing(np.maximum(np.abs(e), size.astype(e.dtype) if expected.dtype.kind == "c" else 0)[finite])
-        wrong = np.abs(a[finite].astype(np.float64) - e[finite].astype(np.float64)) > ulp * np.abs(scale.astype(np.float64))
+        wrong = np.abs(a[finite].astype(np.float64) - e[finite].astype(np.float64)) > ulp * np.abs(
+            scale.astype(np.float64)
+        )
         assert not wrong.any(), (a[finite][wrong][:5], e[finite][wrong][:5])
 
 

@@ -7,8 +7,6 @@ from differential import check, device_calls
 
 A = np.arange(60.0).reshape(3, 4, 5)
 B = np.arange(20.0).reshape(4, 5)[::-1]
-I = np.arange(12).reshape(3, 4)
-Z = (np.arange(12) + 1j * np.arange(12)[::-1]).reshape(3, 4)
 
 
 @pytest.mark.parametrize("body", [

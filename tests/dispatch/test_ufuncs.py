@@ -18,7 +18,11 @@ EXACT = {
     "bitwise_count",
 }  # fmt: skip
 UFUNCS = sorted(
-    {u for u in vars(np).values() if isinstance(u, np.ufunc) and u.signature is None and u.nin <= 2 and not u.__name__.startswith("str")},
+    {
+        u
+        for u in vars(np).values()
+        if isinstance(u, np.ufunc) and u.signature is None and u.nin <= 2 and not u.__name__.startswith("str")
+    },
     key=lambda u: u.__name__,
 )
 UFUNCS = [u for u in UFUNCS if u.__name__ not in ("isnat", "frompyfunc") and not u.__name__.startswith("_")]
@@ -35,10 +39,13 @@ def accepts(ufunc, dtype):
 
 
 def values(dtype, extremes=True):
-    if dtype.kind == "f" and not extremes:  # a result that rounds to infinity is within the tolerance, but not comparable
+    if (
+        dtype.kind == "f" and not extremes
+    ):  # a result that rounds to infinity is within the tolerance, but not comparable
         most = {2: 2.0**6, 4: 2.0**50, 8: 2.0**400}[dtype.itemsize]
         return hnp.from_dtype(dtype, allow_subnormal=False, min_value=-most, max_value=most) | st.sampled_from(
-            [np.nan, np.inf, -np.inf])
+            [np.nan, np.inf, -np.inf]
+        )
     if dtype.kind == "c" and not extremes:
         return hnp.from_dtype(dtype, allow_subnormal=False, max_magnitude=16, allow_nan=False, allow_infinity=False)
     if dtype.kind in "fc":
@@ -61,7 +68,9 @@ def layouts(draw, dtype, shape, extremes=True):
 
 
 def exact(ufunc, dtype):
-    return ufunc.__name__ in EXACT and not (dtype.kind == "c" and ufunc.__name__ in ("divide", "sqrt", "reciprocal", "multiply", "square", "sign"))
+    return ufunc.__name__ in EXACT and not (
+        dtype.kind == "c" and ufunc.__name__ in ("divide", "sqrt", "reciprocal", "multiply", "square", "sign")
+    )
 
 
 @pytest.mark.parametrize("ufunc", UFUNCS, ids=lambda u: u.__name__)
@@ -111,13 +120,22 @@ def test_reduce(ufunc, data):
     dtype = data.draw(st.sampled_from([d for d in DTYPES if accepts(ufunc, d) and d.kind != "c"]))
     with gpushim.disabled():
         shape = data.draw(hnp.array_shapes(min_dims=1, max_dims=3, min_side=1, max_side=5))
-        elements = st.booleans() if dtype.kind == "b" else st.integers(0, 3) if dtype.kind in "iu" else st.integers(-8, 8).map(float)
+        elements = (
+            st.booleans()
+            if dtype.kind == "b"
+            else st.integers(0, 3)
+            if dtype.kind in "iu"
+            else st.integers(-8, 8).map(float)
+        )
         a = np.array(data.draw(hnp.arrays(dtype, shape, elements=elements)))
         if data.draw(st.booleans()):
             a = a.T
     single = ufunc in (np.subtract,)
-    axis = data.draw(st.integers(-a.ndim, a.ndim - 1)) if single else data.draw(
-        st.none() | st.integers(-a.ndim, a.ndim - 1) | st.just(tuple(range(a.ndim))))
+    axis = (
+        data.draw(st.integers(-a.ndim, a.ndim - 1))
+        if single
+        else data.draw(st.none() | st.integers(-a.ndim, a.ndim - 1) | st.just(tuple(range(a.ndim))))
+    )
     keepdims = data.draw(st.booleans())
     is_sum = ufunc in (np.logaddexp, np.hypot) or (ufunc in (np.add, np.multiply) and dtype.kind == "f")
     with np.errstate(all="ignore"):

@@ -162,7 +162,7 @@ def test_base_chain_of_arrays_over_buffers():
     a[6] = 66.0
     assert over[6] == 66.0
     both = np.frombuffer(memoryview(a))
-    assert isinstance(both.base, memoryview) and both.base.obj is a or both.base.obj.obj is a
+    assert (isinstance(both.base, memoryview) and both.base.obj is a) or both.base.obj.obj is a
     assert np.shares_memory(both, a)
 
 

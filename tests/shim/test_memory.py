@@ -6,7 +6,6 @@ import gpushim
 import numpy as np
 from device_arrays import check_script
 
-
 SIZE = 8 << 20
 
 
@@ -118,4 +117,3 @@ def test_uninstall_brings_every_block_home():
         assert gpushim.location(c + c) == "device"
     """
     check_script(script)
-
