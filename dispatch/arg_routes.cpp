@@ -31,7 +31,6 @@ Attempt route_arg(const Call& call, bool is_max) {
   // axis=None counts in C order: the array must be one line in that order.
   std::int64_t line = self.size(), stride = 0;
   Space outer;
-  NewArray contiguous;
   if (axis < 0) {
     Space flat;
     flat.broadcast(self.ndim, self.shape);

@@ -114,14 +114,7 @@ Attempt route_empty_like(const Call& call) {
   auto* d = reinterpret_cast<PyArray_Descr*>(descr.get());
   DType type;
   if (!to_dtype(d->type_num, &type)) return Attempt::fallback(Reason::dtype);
-  Space space;
-  int order[kMaxArrayDims];
-  std::int64_t strides[kMaxArrayDims];
-  space.broadcast(like.ndim, like.shape);
-  space.add(like.ndim, like.shape, like.strides);
-  space.iteration_order(1, order);
-  contiguous_strides(like.ndim, like.shape, order, PyDataType_ELSIZE(d), strides);
-  return Attempt::success(new_result(d, like.ndim, like.shape, strides).array.release());
+  return Attempt::success(new_result_like(d, like).array.release());
 }
 
 }  // namespace gpushim::dispatch

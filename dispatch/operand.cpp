@@ -151,8 +151,7 @@ bool put(kernels::Constant* out, T value) noexcept {
   return true;
 }
 
-bool put_integer(long long v, bool negative_overflow_checked, DType type, kernels::Constant* out) noexcept {
-  (void)negative_overflow_checked;
+bool put_integer(long long v, DType type, kernels::Constant* out) noexcept {
   auto fits = [&](auto low, auto high) { return v >= static_cast<long long>(low) && v <= static_cast<long long>(high); };
   switch (type) {
     case DType::kI8: return fits(INT8_MIN, INT8_MAX) && put(out, static_cast<std::int8_t>(v));
@@ -207,7 +206,7 @@ bool scalar_as(const Operand& scalar, DType type, kernels::Constant* out) noexce
       int overflow = 0;
       long long v = PyLong_AsLongLongAndOverflow(scalar.object, &overflow);
       if (kernels::is_integer(type)) {
-        if (overflow == 0) return put_integer(v, true, type, out);
+        if (overflow == 0) return put_integer(v, type, out);
         return overflow > 0 && type == DType::kU64 && put_by_numpy(scalar.object, type, out);
       }
       if (type == DType::kBool) return overflow == 0 && (v == 0 || v == 1) && put(out, static_cast<std::uint8_t>(v));

@@ -326,16 +326,7 @@ Attempt ufunc_accumulate(const UfuncEntry& entry, const Call& call) {
   if (errors.unsupported(has_out)) return Attempt::fallback(Reason::errstate);
 
   NewArray made, converted;
-  if (!has_out) {  // laid out as the input is
-    Space like;
-    int order[kMaxArrayDims];
-    std::int64_t strides[kMaxArrayDims];
-    like.broadcast(array.ndim, array.shape);
-    like.add(array.ndim, array.shape, array.strides);
-    like.iteration_order(1, order);
-    contiguous_strides(array.ndim, array.shape, order, static_cast<std::int64_t>(kernels::itemsize(type)), strides);
-    made = new_result(loop.descriptors[2], array.ndim, array.shape, strides);
-  }
+  if (!has_out) made = new_result_like(loop.descriptors[2], array);
   const Operand& target = has_out ? out : made.operand;
   const Operand* source = &array;
   if (array.dtype != type || (has_out && spans_intersect(out, array) && !same_elements(out, array))) {

@@ -33,6 +33,17 @@ NewArray new_result(PyArray_Descr* descr, int ndim, const std::int64_t* shape, c
   return made;
 }
 
+NewArray new_result_like(PyArray_Descr* descr, const Operand& like) {
+  Space space;
+  int order[kMaxArrayDims];
+  std::int64_t strides[kMaxArrayDims];
+  space.broadcast(like.ndim, like.shape);
+  space.add(like.ndim, like.shape, like.strides);
+  space.iteration_order(1, order);
+  contiguous_strides(like.ndim, like.shape, order, PyDataType_ELSIZE(descr), strides);
+  return new_result(descr, like.ndim, like.shape, strides);
+}
+
 NewArray new_result(PyArray_Descr* descr, int ndim, const std::int64_t* shape) {
   std::int64_t strides[kMaxArrayDims];
   int order[kMaxArrayDims];

@@ -181,8 +181,7 @@ bool simpler_power(const Parsed& p, DType type, Op* op) {
   return *op != Op::power;
 }
 
-bool can_cast(int from_num, DType from, PyArray_Descr* to, NPY_CASTING casting) {
-  (void)from;
+bool can_cast(int from_num, PyArray_Descr* to, NPY_CASTING casting) {
   PyArray_Descr* descr = PyArray_DescrFromType(from_num);
   bool ok = PyArray_CanCastTypeTo(descr, to, casting);
   Py_DECREF(descr);
@@ -241,7 +240,7 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
   for (int i = 0; i < p.nin; ++i) {
     if (loop.types[i] != type && entry.ops[0] != Op::ldexp) return Attempt::fallback(Reason::dtype);
     if (p.inputs[i].code < kPythonComplex && p.type_num >= 0 &&
-        !can_cast(p.inputs[i].code, p.inputs[i].dtype, loop.descriptors[i], p.casting)) {
+        !can_cast(p.inputs[i].code, loop.descriptors[i], p.casting)) {
       return Attempt::fallback(Reason::value);
     }
   }
