@@ -1,4 +1,5 @@
-// What the CUDA kernels reach: milliseconds and GB/s (bytes read and written), median of 20 launches, timed with CUDA events.
+// What the CUDA kernels reach: milliseconds and GB/s (bytes read and written), median of 20 launches, timed with CUDA
+// events.
 //
 //     cuda_bench [elements]        (10^8 by default; DESIGN.md section 11 has the peers' times)
 #include <cuda_runtime_api.h>
@@ -38,7 +39,12 @@ class BenchWorkspace final : public kernels::Workspace {
 };
 
 Instruction make(Op op, DType type, int dst, int a, int b = 0) {
-  return {op, type, type, static_cast<std::uint8_t>(dst), static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b),
+  return {op,
+          type,
+          type,
+          static_cast<std::uint8_t>(dst),
+          static_cast<std::uint8_t>(a),
+          static_cast<std::uint8_t>(b),
           kernels::kNoRegister};
 }
 

@@ -47,7 +47,8 @@ bool init_errstate() {
   }
   // A capsule made with known modes tells whether the layout is what we think.
   PyRef arguments = steal(PyTuple_New(0));
-  PyRef modes = steal(Py_BuildValue("{s:s,s:s,s:s,s:s}", "divide", "raise", "over", "ignore", "under", "log", "invalid", "call"));
+  PyRef modes =
+      steal(Py_BuildValue("{s:s,s:s,s:s,s:s}", "divide", "raise", "over", "ignore", "under", "log", "invalid", "call"));
   PyRef made = steal(modes ? PyObject_Call(make.get(), arguments.get(), modes.get()) : nullptr);
   if (!made || !PyCapsule_IsValid(made.get(), "numpy.ufunc.extobj")) {
     PyErr_Clear();

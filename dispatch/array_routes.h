@@ -10,10 +10,10 @@ namespace gpushim::dispatch {
 
 // copy_routes.cpp
 Attempt route_astype(const Call& call);
-Attempt route_copy_method(const Call& call);   ///< ndarray.copy(order='C')
-Attempt route_dunder_copy(const Call& call);   ///< ndarray.__copy__()
+Attempt route_copy_method(const Call& call);  ///< ndarray.copy(order='C')
+Attempt route_dunder_copy(const Call& call);  ///< ndarray.__copy__()
 Attempt route_flatten(const Call& call);
-Attempt route_array(const Call& call);         ///< np.array(exact array, ...)
+Attempt route_array(const Call& call);  ///< np.array(exact array, ...)
 Attempt route_ascontiguousarray(const Call& call);
 Attempt route_fill(const Call& call);
 Attempt route_copyto(const Call& call);
@@ -28,12 +28,12 @@ Attempt route_argmax(const Call& call);
 Attempt route_argmin(const Call& call);
 // matmul_routes.cpp
 Attempt route_matmul(PyUFuncObject* ufunc, const Call& call);  ///< matmul, vecdot, matvec, vecmat by name
-Attempt route_dot(const Call& call);           ///< np.dot and ndarray.dot
+Attempt route_dot(const Call& call);                           ///< np.dot and ndarray.dot
 Attempt route_vdot(const Call& call);
 Attempt route_inner(const Call& call);
 // index_routes.cpp
-Attempt fetch_item(PyObject* array, PyObject* key);            ///< a[i], a[i, j] of one element
+Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
 Attempt assign_item(PyObject* array, PyObject* key, PyObject* value);
-Attempt route_item(const Call& call);          ///< ndarray.item()
+Attempt route_item(const Call& call);  ///< ndarray.item()
 
 }  // namespace gpushim::dispatch

@@ -7,15 +7,18 @@
 
 namespace gpushim::dispatch {
 
-bool record_assign(const Operand& dst, const Operand& src, const Operand* mask, gpu::DevicePtr fp_status, Reason* reason) {
+bool record_assign(const Operand& dst, const Operand& src, const Operand* mask, gpu::DevicePtr fp_status,
+                   Reason* reason) {
   if (src.is_array() && spans_intersect(dst, src) && !same_elements(dst, src)) {
     // NumPy assigns as if the source had been copied first.
     NewArray copy = new_result(descriptor_of(src.dtype), src.ndim, src.shape);
-    return record_assign(copy.operand, src, nullptr, 0, reason) && record_assign(dst, copy.operand, mask, fp_status, reason);
+    return record_assign(copy.operand, src, nullptr, 0, reason) &&
+           record_assign(dst, copy.operand, mask, fp_status, reason);
   }
   if (mask && spans_intersect(dst, *mask) && !same_elements(dst, *mask)) {
     NewArray copy = new_result(descriptor_of(mask->dtype), mask->ndim, mask->shape);
-    return record_assign(copy.operand, *mask, nullptr, 0, reason) && record_assign(dst, src, &copy.operand, fp_status, reason);
+    return record_assign(copy.operand, *mask, nullptr, 0, reason) &&
+           record_assign(dst, src, &copy.operand, fp_status, reason);
   }
   *reason = Reason::layout;
   // Leading dimensions of size 1 more than dst has do not matter to an assignment.
@@ -54,7 +57,8 @@ bool record_assign(const Operand& dst, const Operand& src, const Operand* mask, 
       return false;
     }
   }
-  int mask_reg = mask ? build.load(node.bind_read(*mask), kernels::DType::kBool) : static_cast<int>(kernels::kNoRegister);
+  int mask_reg =
+      mask ? build.load(node.bind_read(*mask), kernels::DType::kBool) : static_cast<int>(kernels::kNoRegister);
   build.store(reg, 0, dst.dtype, mask_reg);
   program.fp_status = fp_status;
   recorder.record();

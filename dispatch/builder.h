@@ -38,7 +38,9 @@ class ProgramBuilder {
     p_.constants[p_.n_constants] = value;
     return emit(kernels::Op::kConst, dtype, dtype, dtype, p_.n_constants++);
   }
-  int index() noexcept { return emit(kernels::Op::kIndex, kernels::DType::kI64, kernels::DType::kI64, kernels::DType::kI64, 0); }
+  int index() noexcept {
+    return emit(kernels::Op::kIndex, kernels::DType::kI64, kernels::DType::kI64, kernels::DType::kI64, 0);
+  }
   int cast(int reg, kernels::DType from, kernels::DType to) noexcept {
     return from == to ? reg : emit(kernels::Op::kCast, from, to, to, reg);
   }
@@ -51,8 +53,13 @@ class ProgramBuilder {
   }
   void store(int reg, int operand, kernels::DType dtype, int mask = kernels::kNoRegister) noexcept {
     set_dtype(operand, dtype);
-    p_.instructions[p_.n_instructions++] = {kernels::Op::kStore, dtype, dtype, 0, static_cast<std::uint8_t>(reg),
-                                            static_cast<std::uint8_t>(operand), static_cast<std::uint8_t>(mask)};
+    p_.instructions[p_.n_instructions++] = {kernels::Op::kStore,
+                                            dtype,
+                                            dtype,
+                                            0,
+                                            static_cast<std::uint8_t>(reg),
+                                            static_cast<std::uint8_t>(operand),
+                                            static_cast<std::uint8_t>(mask)};
   }
 
  private:
@@ -60,8 +67,13 @@ class ProgramBuilder {
            int c = 0) noexcept {
     int dst = p_.n_registers;
     p_.n_registers = static_cast<std::uint8_t>(dst + (result == kernels::DType::kC128 ? 2 : 1));
-    p_.instructions[p_.n_instructions++] = {op, type, to, static_cast<std::uint8_t>(dst), static_cast<std::uint8_t>(a),
-                                            static_cast<std::uint8_t>(b), static_cast<std::uint8_t>(c)};
+    p_.instructions[p_.n_instructions++] = {op,
+                                            type,
+                                            to,
+                                            static_cast<std::uint8_t>(dst),
+                                            static_cast<std::uint8_t>(a),
+                                            static_cast<std::uint8_t>(b),
+                                            static_cast<std::uint8_t>(c)};
     return dst;
   }
   kernels::Program& p_;

@@ -138,7 +138,8 @@ Attempt route_flatten(const Call& call) {
 }
 
 Attempt route_array(const Call& call) {
-  static constexpr const char* names[] = {"object", "dtype", "copy", "order", "subok", "ndmin", "ndmax", "like", nullptr};
+  static constexpr const char* names[] = {"object", "dtype", "copy", "order", "subok",
+                                          "ndmin",  "ndmax", "like", nullptr};
   PyObject* slot[8];
   Operand source;
   Reason reason;
@@ -207,7 +208,7 @@ Attempt route_copyto(const Call& call) {
   } else {
     // A weak Python scalar: NumPy checks its kind against the destination's; only the plain fits are ours.
     kernels::Constant constant;
-    bool kind_fits = src.code == kPythonInt ? dst.dtype != DType::kBool
+    bool kind_fits = src.code == kPythonInt     ? dst.dtype != DType::kBool
                      : src.code == kPythonFloat ? dst.dtype >= DType::kF16
                                                 : kernels::is_complex(dst.dtype);
     if (!kind_fits || !scalar_as(src, dst.dtype, &constant)) return Attempt::fallback(Reason::value);
@@ -216,7 +217,8 @@ Attempt route_copyto(const Call& call) {
   Work work{dst.size(), 0, 0.4};
   if (!worth_device(all, has_mask ? 3 : 2, work, &reason)) return Attempt::fallback(reason);
   gpu::DevicePtr word = 0;
-  if (src.code < kPythonComplex && src.dtype != dst.dtype && !cast_status(&word)) return Attempt::fallback(Reason::errstate);
+  if (src.code < kPythonComplex && src.dtype != dst.dtype && !cast_status(&word))
+    return Attempt::fallback(Reason::errstate);
   if (!record_assign(dst, src, has_mask ? &mask : nullptr, word, &reason)) return Attempt::fallback(reason);
   return Attempt::success(compat::borrow(Py_None).release());
 }

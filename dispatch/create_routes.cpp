@@ -1,5 +1,5 @@
-// np.arange, np.empty_like. Host code, under the GIL. (zeros, empty, full and ones need no route of their own: calloc gives a block in
-// state zero, and full and ones are empty followed by copyto.)
+// np.arange, np.empty_like. Host code, under the GIL. (zeros, empty, full and ones need no route of their own: calloc
+// gives a block in state zero, and full and ones are empty followed by copyto.)
 #include <cmath>
 #include <cstring>
 

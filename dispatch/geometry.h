@@ -26,7 +26,8 @@ struct Space {
   std::int64_t size() const noexcept;
   /// Adds an operand whose trailing dimensions line up with the space's; false when it does not broadcast.
   bool add(int op_ndim, const std::int64_t* op_shape, const std::int64_t* op_strides) noexcept;
-  /// Enlarges the space's shape by broadcasting with one more shape; false when they don't broadcast together. Before add.
+  /// Enlarges the space's shape by broadcasting with one more shape; false when they don't broadcast together. Before
+  /// add.
   bool broadcast(int op_ndim, const std::int64_t* op_shape) noexcept;
   /// The order NumPy iterates in ("K"): perm[0] is the outermost dimension. Looks at operands [0, count).
   void iteration_order(int count, int* perm) const noexcept;

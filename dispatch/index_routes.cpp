@@ -43,7 +43,8 @@ Attempt fetch_from(PyArrayObject* array, char* at) {
     return Attempt::fallback(Reason::not_implemented);
   }
   alignas(16) char value[16];
-  if (!Runtime::get()->memory().fetch(at, value, kernels::itemsize(type))) return Attempt::fallback(Reason::device_error);
+  if (!Runtime::get()->memory().fetch(at, value, kernels::itemsize(type)))
+    return Attempt::fallback(Reason::device_error);
   return Attempt::success(PyArray_Scalar(value, PyArray_DESCR(array), nullptr));
 }
 
@@ -75,7 +76,7 @@ Attempt assign_operands(const Operand& dst, PyObject* value, const Operand* mask
     // NumPy warns or raises as it converts single values; arrays are converted by the kernel.
     if (!src.is_array() && src.dtype != dst.dtype) return Attempt::fallback(Reason::value);
   } else {
-    bool kind_fits = src.code == kPythonInt    ? true
+    bool kind_fits = src.code == kPythonInt     ? true
                      : src.code == kPythonFloat ? dst.dtype >= kernels::DType::kF16
                                                 : kernels::is_complex(dst.dtype);
     kernels::Constant constant;
@@ -103,7 +104,8 @@ Attempt fetch_item(PyObject* object, PyObject* key) {
 }
 
 Attempt route_item(const Call& call) {
-  if (call.nargs < 1 || call.n_keywords() != 0 || !PyArray_CheckExact(call.args[0])) return Attempt::fallback(Reason::subclass);
+  if (call.nargs < 1 || call.n_keywords() != 0 || !PyArray_CheckExact(call.args[0]))
+    return Attempt::fallback(Reason::subclass);
   auto* array = reinterpret_cast<PyArrayObject*>(call.args[0]);
   if (!interesting_array(call.args[0], array_bytes(call.args[0]))) return Attempt::fallback(Reason::small);
   char* at = nullptr;
@@ -140,7 +142,8 @@ Attempt assign_item(PyObject* object, PyObject* key, PyObject* value) {
   for (int d = 0; d < mask.ndim; ++d) {
     if (mask.shape[d] != dst.shape[d]) return Attempt::fallback(Reason::value);
   }
-  // a[mask] = scalar is a masked store; with an array on the right the values are counted off, which is NumPy's for now.
+  // a[mask] = scalar is a masked store; with an array on the right the values are counted off, which is NumPy's for
+  // now.
   if (PyArray_CheckExact(value)) return Attempt::fallback(Reason::not_implemented);
   std::int64_t strides[kMaxArrayDims];
   for (int d = 0; d < dst.ndim; ++d) strides[d] = d < mask.ndim ? mask.strides[d] : 0;

@@ -36,11 +36,18 @@ struct Shape {
 };
 
 Matrix as_matrix(const Operand& o) {
-  return {o.shape[o.ndim - 2], o.shape[o.ndim - 1], o.strides[o.ndim - 2], o.strides[o.ndim - 1],
-          o.ndim - 2,          o.shape,             o.strides};
+  return {o.shape[o.ndim - 2],
+          o.shape[o.ndim - 1],
+          o.strides[o.ndim - 2],
+          o.strides[o.ndim - 1],
+          o.ndim - 2,
+          o.shape,
+          o.strides};
 }
 /// the last dimension as the columns of one row
-Matrix as_row(const Operand& o) { return {1, o.shape[o.ndim - 1], 0, o.strides[o.ndim - 1], o.ndim - 1, o.shape, o.strides}; }
+Matrix as_row(const Operand& o) {
+  return {1, o.shape[o.ndim - 1], 0, o.strides[o.ndim - 1], o.ndim - 1, o.shape, o.strides};
+}
 Matrix as_column(const Operand& o) {
   return {o.shape[o.ndim - 1], 1, o.strides[o.ndim - 1], 0, o.ndim - 1, o.shape, o.strides};
 }
@@ -166,7 +173,8 @@ Attempt product(const Operand& a, const Operand& b, const Shape& how, PyObject* 
     return Attempt::fallback(Reason::value);
   }
   const Loop& loop = matmul_loop(a, b);
-  if (!loop.valid || loop.types[0] != loop.types[2] || loop.types[1] != loop.types[2]) return Attempt::fallback(Reason::dtype);
+  if (!loop.valid || loop.types[0] != loop.types[2] || loop.types[1] != loop.types[2])
+    return Attempt::fallback(Reason::dtype);
   DType type = loop.types[2];
   Operand out;
   bool has_out = out_object && out_object != Py_None;
@@ -189,17 +197,20 @@ Attempt product(const Operand& a, const Operand& b, const Shape& how, PyObject* 
   // out directly, or a result of its own when out has another type or layout or shares memory with an input.
   bool direct = false;
   if (has_out) {
-    bool fits = out.ndim == ndim && PyArray_CanCastTypeTo(loop.descriptors[2], PyArray_DESCR(out.array), NPY_SAME_KIND_CASTING);
+    bool fits =
+        out.ndim == ndim && PyArray_CanCastTypeTo(loop.descriptors[2], PyArray_DESCR(out.array), NPY_SAME_KIND_CASTING);
     for (int d = 0; fits && d < ndim; ++d) fits = out.shape[d] == shape[d];
     if (!fits) return Attempt::fallback(Reason::value);
-    direct = out.dtype == type && PyArray_IS_C_CONTIGUOUS(out.array) && !spans_intersect(out, a) && !spans_intersect(out, b);
+    direct =
+        out.dtype == type && PyArray_IS_C_CONTIGUOUS(out.array) && !spans_intersect(out, a) && !spans_intersect(out, b);
   }
   bool scalar_result = ndim == 0 && !has_out;
   NewArray made, hold_a, hold_b;
   if (!direct && !scalar_result) made = new_result(loop.descriptors[2], ndim, shape);
   const Operand& target = direct ? out : made.operand;
   Operand ca, cb;
-  if (!convert(a, type, &hold_a, &ca, &reason) || !convert(b, type, &hold_b, &cb, &reason)) return Attempt::fallback(reason);
+  if (!convert(a, type, &hold_a, &ca, &reason) || !convert(b, type, &hold_b, &cb, &reason))
+    return Attempt::fallback(reason);
 
   if (!how.rows_a && !how.cols_b && batch.ndim == 0) {
     Recorder::SharedWords words{};

@@ -152,23 +152,35 @@ bool put(kernels::Constant* out, T value) noexcept {
 }
 
 bool put_integer(long long v, DType type, kernels::Constant* out) noexcept {
-  auto fits = [&](auto low, auto high) { return v >= static_cast<long long>(low) && v <= static_cast<long long>(high); };
+  auto fits = [&](auto low, auto high) {
+    return v >= static_cast<long long>(low) && v <= static_cast<long long>(high);
+  };
   switch (type) {
-    case DType::kI8: return fits(INT8_MIN, INT8_MAX) && put(out, static_cast<std::int8_t>(v));
-    case DType::kU8: return fits(0, UINT8_MAX) && put(out, static_cast<std::uint8_t>(v));
-    case DType::kI16: return fits(INT16_MIN, INT16_MAX) && put(out, static_cast<std::int16_t>(v));
-    case DType::kU16: return fits(0, UINT16_MAX) && put(out, static_cast<std::uint16_t>(v));
-    case DType::kI32: return fits(INT32_MIN, INT32_MAX) && put(out, static_cast<std::int32_t>(v));
-    case DType::kU32: return fits(0, UINT32_MAX) && put(out, static_cast<std::uint32_t>(v));
-    case DType::kI64: return put(out, static_cast<std::int64_t>(v));
-    case DType::kU64: return v >= 0 && put(out, static_cast<std::uint64_t>(v));
-    default: return false;
+    case DType::kI8:
+      return fits(INT8_MIN, INT8_MAX) && put(out, static_cast<std::int8_t>(v));
+    case DType::kU8:
+      return fits(0, UINT8_MAX) && put(out, static_cast<std::uint8_t>(v));
+    case DType::kI16:
+      return fits(INT16_MIN, INT16_MAX) && put(out, static_cast<std::int16_t>(v));
+    case DType::kU16:
+      return fits(0, UINT16_MAX) && put(out, static_cast<std::uint16_t>(v));
+    case DType::kI32:
+      return fits(INT32_MIN, INT32_MAX) && put(out, static_cast<std::int32_t>(v));
+    case DType::kU32:
+      return fits(0, UINT32_MAX) && put(out, static_cast<std::uint32_t>(v));
+    case DType::kI64:
+      return put(out, static_cast<std::int64_t>(v));
+    case DType::kU64:
+      return v >= 0 && put(out, static_cast<std::uint64_t>(v));
+    default:
+      return false;
   }
 }
 
 bool put_float(double v, DType type, kernels::Constant* out) noexcept {
   switch (type) {
-    case DType::kF64: return put(out, v);
+    case DType::kF64:
+      return put(out, v);
     case DType::kF32: {
       auto f = static_cast<float>(v);
       return (std::isfinite(f) || !std::isfinite(v)) && put(out, f);
@@ -186,7 +198,8 @@ bool put_float(double v, DType type, kernels::Constant* out) noexcept {
       std::memcpy(out, pair, sizeof pair);
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -215,7 +228,8 @@ bool scalar_as(const Operand& scalar, DType type, kernels::Constant* out) noexce
     }
     case kPythonFloat: {
       double v = PyFloat_AS_DOUBLE(scalar.object);
-      if (type == DType::kF16) return (std::fabs(v) < 65504 || !std::isfinite(v)) && put_by_numpy(scalar.object, type, out);
+      if (type == DType::kF16)
+        return (std::fabs(v) < 65504 || !std::isfinite(v)) && put_by_numpy(scalar.object, type, out);
       return put_float(v, type, out);
     }
     case kPythonComplex: {

@@ -29,7 +29,7 @@ struct Operand {
   int ndim = 0;
   const std::int64_t* shape = nullptr;
   const std::int64_t* strides = nullptr;
-  gpu::Block* block = nullptr;     ///< coherent block; null for foreign memory
+  gpu::Block* block = nullptr;  ///< coherent block; null for foreign memory
   // scalars
   kernels::Constant value;
   PyObject* object = nullptr;
@@ -64,7 +64,8 @@ inline bool interesting(PyObject* object, std::int64_t min_bytes) noexcept {
   if (!PyArray_CheckExact(object)) return false;
   std::int64_t bytes = array_bytes(object);
   if (bytes >= min_bytes) return bytes > 0;
-  return gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(object))) && interesting_array(object, bytes);
+  return gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(object))) &&
+         interesting_array(object, bytes);
 }
 
 /// True when the two arrays are the same elements in the same order.

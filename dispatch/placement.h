@@ -7,9 +7,9 @@ namespace gpushim::dispatch {
 
 /// The work of a call, for the decision.
 struct Work {
-  std::int64_t elements;      ///< of the iteration space
+  std::int64_t elements;  ///< of the iteration space
   std::int64_t result_bytes;
-  double host_ns_per_element; ///< what NumPy takes, roughly
+  double host_ns_per_element;  ///< what NumPy takes, roughly
 };
 
 /// True: run on the device. False sets *reason.

@@ -129,7 +129,8 @@ void Recorder::evaluate(Node& node) {
   for (int i = 0; i < node.n_bindings; ++i) {
     const Binding& b = node.bindings[i];
     if (b.block || b.shared || !b.write) continue;
-    memory.device().download(b.data + b.extent.low, copies[i].get(), static_cast<std::size_t>(b.extent.high - b.extent.low));
+    memory.device().download(b.data + b.extent.low, copies[i].get(),
+                             static_cast<std::size_t>(b.extent.high - b.extent.low));
   }
   if (wait) memory.synchronize();
 }

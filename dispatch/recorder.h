@@ -3,7 +3,8 @@
 //
 // Steps of a node: (1) a route fills `next()`: the work with operand i described by binding i; (2) `record()` takes it;
 // (3) evaluation copies foreign operands to the device, takes a lease, binds device addresses, launches, commits, and
-// copies foreign results back. In this version a node is evaluated as soon as it is recorded; deferring changes (3) alone.
+// copies foreign results back. In this version a node is evaluated as soon as it is recorded; deferring changes (3)
+// alone.
 #pragma once
 
 #include <variant>
@@ -19,8 +20,8 @@ struct Binding {
   char* data;         ///< the operand's first element
   Extent extent;      ///< the bytes it spans, relative to data
   bool write;
-  bool whole;         ///< write: every byte of the extent is overwritten
-  void* shared;       ///< not null: a shared word (Recorder::result_words), already a device address in `data`
+  bool whole;    ///< write: every byte of the extent is overwritten
+  void* shared;  ///< not null: a shared word (Recorder::result_words), already a device address in `data`
 };
 
 struct Node {

@@ -95,7 +95,8 @@ Attempt route_concatenate(const Call& call) {
   NPY_CASTING casting;
   if ((slot[2] && slot[2] != Py_None) || (slot[3] && slot[3] != Py_None)) return Attempt::fallback(Reason::kwarg);
   // Without dtype= every part can be cast safely to the result's type.
-  if (!as_casting(slot[4] == Py_None ? nullptr : slot[4], NPY_SAME_KIND_CASTING, &casting) || casting < NPY_SAFE_CASTING) {
+  if (!as_casting(slot[4] == Py_None ? nullptr : slot[4], NPY_SAME_KIND_CASTING, &casting) ||
+      casting < NPY_SAFE_CASTING) {
     return Attempt::fallback(Reason::kwarg);
   }
   if (!PyTuple_Check(slot[0]) && !PyList_Check(slot[0])) return Attempt::fallback(Reason::subclass);
@@ -107,7 +108,8 @@ Attempt route_concatenate(const Call& call) {
   Reason reason;
   for (Py_ssize_t i = 0; i < n; ++i) {
     if (!read_input(items[i], &parts[i], &reason)) return Attempt::fallback(reason);
-    if (!parts[i].is_array() || parts[i].ndim == 0 || parts[i].ndim != parts[0].ndim) return Attempt::fallback(Reason::value);
+    if (!parts[i].is_array() || parts[i].ndim == 0 || parts[i].ndim != parts[0].ndim)
+      return Attempt::fallback(Reason::value);
     all[i] = &parts[i];
   }
   int ndim = parts[0].ndim, axis;

@@ -12,30 +12,63 @@ using kernels::DType;
 
 bool to_dtype(int type_num, DType* out) noexcept {
   switch (type_num) {
-    case NPY_BOOL: *out = DType::kBool; return true;
-    case NPY_BYTE: *out = DType::kI8; return true;
-    case NPY_UBYTE: *out = DType::kU8; return true;
-    case NPY_SHORT: *out = DType::kI16; return true;
-    case NPY_USHORT: *out = DType::kU16; return true;
-    case NPY_INT: *out = DType::kI32; return true;
-    case NPY_UINT: *out = DType::kU32; return true;
-    case NPY_LONG: *out = sizeof(long) == 8 ? DType::kI64 : DType::kI32; return true;
-    case NPY_ULONG: *out = sizeof(long) == 8 ? DType::kU64 : DType::kU32; return true;
-    case NPY_LONGLONG: *out = DType::kI64; return true;
-    case NPY_ULONGLONG: *out = DType::kU64; return true;
-    case NPY_HALF: *out = DType::kF16; return true;
-    case NPY_FLOAT: *out = DType::kF32; return true;
-    case NPY_DOUBLE: *out = DType::kF64; return true;
-    case NPY_CFLOAT: *out = DType::kC64; return true;
-    case NPY_CDOUBLE: *out = DType::kC128; return true;
-    default: return false;
+    case NPY_BOOL:
+      *out = DType::kBool;
+      return true;
+    case NPY_BYTE:
+      *out = DType::kI8;
+      return true;
+    case NPY_UBYTE:
+      *out = DType::kU8;
+      return true;
+    case NPY_SHORT:
+      *out = DType::kI16;
+      return true;
+    case NPY_USHORT:
+      *out = DType::kU16;
+      return true;
+    case NPY_INT:
+      *out = DType::kI32;
+      return true;
+    case NPY_UINT:
+      *out = DType::kU32;
+      return true;
+    case NPY_LONG:
+      *out = sizeof(long) == 8 ? DType::kI64 : DType::kI32;
+      return true;
+    case NPY_ULONG:
+      *out = sizeof(long) == 8 ? DType::kU64 : DType::kU32;
+      return true;
+    case NPY_LONGLONG:
+      *out = DType::kI64;
+      return true;
+    case NPY_ULONGLONG:
+      *out = DType::kU64;
+      return true;
+    case NPY_HALF:
+      *out = DType::kF16;
+      return true;
+    case NPY_FLOAT:
+      *out = DType::kF32;
+      return true;
+    case NPY_DOUBLE:
+      *out = DType::kF64;
+      return true;
+    case NPY_CFLOAT:
+      *out = DType::kC64;
+      return true;
+    case NPY_CDOUBLE:
+      *out = DType::kC128;
+      return true;
+    default:
+      return false;
   }
 }
 
 PyArray_Descr* descriptor_of(DType type) noexcept {
-  static constexpr int numbers[kernels::kDTypeCount] = {NPY_BOOL,   NPY_INT8,  NPY_UINT8, NPY_INT16,   NPY_UINT16,
-                                                        NPY_INT32,  NPY_UINT32, NPY_INT64, NPY_UINT64, NPY_HALF,
-                                                        NPY_FLOAT32, NPY_FLOAT64, NPY_COMPLEX64, NPY_COMPLEX128};
+  static constexpr int numbers[kernels::kDTypeCount] = {
+      NPY_BOOL,  NPY_INT8,   NPY_UINT8, NPY_INT16,   NPY_UINT16,  NPY_INT32,     NPY_UINT32,
+      NPY_INT64, NPY_UINT64, NPY_HALF,  NPY_FLOAT32, NPY_FLOAT64, NPY_COMPLEX64, NPY_COMPLEX128};
   static PyArray_Descr* cache[kernels::kDTypeCount];
   PyArray_Descr*& entry = cache[static_cast<int>(type)];
   if (!entry) entry = PyArray_DescrFromType(numbers[static_cast<int>(type)]);
@@ -64,11 +97,16 @@ struct KeyHash {
 
 PyRef code_object(std::uint8_t code) {
   switch (code) {
-    case kNone: return compat::borrow(Py_None);
-    case kPythonInt: return compat::borrow(reinterpret_cast<PyObject*>(&PyLong_Type));
-    case kPythonFloat: return compat::borrow(reinterpret_cast<PyObject*>(&PyFloat_Type));
-    case kPythonComplex: return compat::borrow(reinterpret_cast<PyObject*>(&PyComplex_Type));
-    default: return steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(code)));
+    case kNone:
+      return compat::borrow(Py_None);
+    case kPythonInt:
+      return compat::borrow(reinterpret_cast<PyObject*>(&PyLong_Type));
+    case kPythonFloat:
+      return compat::borrow(reinterpret_cast<PyObject*>(&PyFloat_Type));
+    case kPythonComplex:
+      return compat::borrow(reinterpret_cast<PyObject*>(&PyComplex_Type));
+    default:
+      return steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(code)));
   }
 }
 

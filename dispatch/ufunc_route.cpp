@@ -36,10 +36,9 @@ bool describe_ufunc(PyUFuncObject* ufunc, UfuncEntry* entry) {
     for (const char* op : split.ops) entry->ops[entry->n_ops++] = kernels::op_by_name(op);
   }
   if (entry->n_ops == 0) {
-    static constexpr const char* renamed[][2] = {{"rad2deg", "degrees"},    {"deg2rad", "radians"},
-                                                 {"_arg", "angle"},         {"true_divide", "divide"},
-                                                 {"float_power", "power"},  {"_ones_like", "ones_like"},
-                                                 {"conj", "conjugate"}};
+    static constexpr const char* renamed[][2] = {
+        {"rad2deg", "degrees"},   {"deg2rad", "radians"},      {"_arg", "angle"},    {"true_divide", "divide"},
+        {"float_power", "power"}, {"_ones_like", "ones_like"}, {"conj", "conjugate"}};
     for (auto& pair : renamed) {
       if (name == pair[0]) name = pair[1];
     }
@@ -248,8 +247,8 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
     Op op = entry.ops[i];
     if (!(kernels::op_info(op).types & (1u << static_cast<int>(type)))) return Attempt::fallback(Reason::dtype);
     if (kernels::op_result_type(op, type) != loop.types[p.nin + i]) return Attempt::fallback(Reason::dtype);
-    if (p.has_output[i] && !PyArray_CanCastTypeTo(loop.descriptors[p.nin + i],
-                                                  PyArray_DESCR(p.outputs[i].array), p.casting)) {
+    if (p.has_output[i] &&
+        !PyArray_CanCastTypeTo(loop.descriptors[p.nin + i], PyArray_DESCR(p.outputs[i].array), p.casting)) {
       return Attempt::fallback(Reason::value);
     }
     if (p.has_output[i] && kernels::is_complex(loop.types[p.nin + i]) && !kernels::is_complex(p.outputs[i].dtype)) {

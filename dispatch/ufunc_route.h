@@ -11,8 +11,8 @@ struct UfuncEntry {
   PyUFuncObject* ufunc;
   int n_ops;
   kernels::Op ops[2];
-  FunctionStatistics* calls;      ///< "add"
-  FunctionStatistics* reduces;    ///< "add.reduce"; null unless binary
+  FunctionStatistics* calls;    ///< "add"
+  FunctionStatistics* reduces;  ///< "add.reduce"; null unless binary
   FunctionStatistics* accumulates;
 };
 

@@ -39,41 +39,41 @@ struct Slab;
 /// A page-aligned span of host addresses and, when needed, device memory of the same size. Guarded by Memory's lock.
 /// Blocks are recycled by the pool and never destroyed, so a Block* stays valid for ever (its state may be kFree).
 struct Block {
-  char* base = nullptr;           ///< first host address
-  std::size_t capacity = 0;       ///< bytes of address space, a size class
-  std::size_t bytes = 0;          ///< bytes asked for by the present owner
-  DevicePtr device = 0;           ///< device memory of `capacity` bytes, 0 when none is attached
+  char* base = nullptr;      ///< first host address
+  std::size_t capacity = 0;  ///< bytes of address space, a size class
+  std::size_t bytes = 0;     ///< bytes asked for by the present owner
+  DevicePtr device = 0;      ///< device memory of `capacity` bytes, 0 when none is attached
   State state = State::kFree;
-  bool registered = false;        ///< pages pinned for DMA (a small block: its slab's)
-  bool populated = false;         ///< host pages exist, nearly all of them: pinning is cheap
-  bool unprotectable = false;     ///< the system refused a protection change: stays in kHost
-  std::uint8_t bounces = 0;       ///< times it was uploaded again after a host write
-  std::uint32_t exports = 0;      ///< buffers handed out and not released: stays in kHost, device copies are per use
-  std::uint32_t lease = 0;        ///< id of the DeviceLease that uses it, 0 none: not evicted meanwhile
-  std::uint64_t last_use = 0;     ///< device use clock, for least-recently-used eviction
-  std::uint64_t upload_ticket = 0;///< ticket of the last upload still reading the host pages
-  std::uint64_t chunks_home = 0;  ///< kDevice: number of chunks that were copied back already (see chunk_map)
-  std::uint8_t* chunk_map = nullptr; ///< kDevice: one byte per 2 MiB chunk, 1 = copied back and readable
-  void* node = nullptr;           ///< kPending: the recorder's node
-  Slab* slab = nullptr;           ///< small blocks live in a slab
-  Block* next = nullptr;          ///< pool list
+  bool registered = false;          ///< pages pinned for DMA (a small block: its slab's)
+  bool populated = false;           ///< host pages exist, nearly all of them: pinning is cheap
+  bool unprotectable = false;       ///< the system refused a protection change: stays in kHost
+  std::uint8_t bounces = 0;         ///< times it was uploaded again after a host write
+  std::uint32_t exports = 0;        ///< buffers handed out and not released: stays in kHost, device copies are per use
+  std::uint32_t lease = 0;          ///< id of the DeviceLease that uses it, 0 none: not evicted meanwhile
+  std::uint64_t last_use = 0;       ///< device use clock, for least-recently-used eviction
+  std::uint64_t upload_ticket = 0;  ///< ticket of the last upload still reading the host pages
+  std::uint64_t chunks_home = 0;    ///< kDevice: number of chunks that were copied back already (see chunk_map)
+  std::uint8_t* chunk_map = nullptr;  ///< kDevice: one byte per 2 MiB chunk, 1 = copied back and readable
+  void* node = nullptr;               ///< kPending: the recorder's node
+  Slab* slab = nullptr;               ///< small blocks live in a slab
+  Block* next = nullptr;              ///< pool list
   Block* prev = nullptr;
-  Block* prev_live = nullptr;     ///< list of live blocks; of a free block: list by age
+  Block* prev_live = nullptr;  ///< list of live blocks; of a free block: list by age
   Block* next_live = nullptr;
 
   // --- private to gpu/
   Protection protection = Protection::kNone;
-  bool huge_advised = false;      ///< MADV_HUGEPAGE was given for these addresses
-  bool device_zeroed = false;     ///< kZero: the device copy holds zeros
-  bool shared_once = false;       ///< the present owner's value was on the device before: an upload is a bounce
+  bool huge_advised = false;          ///< MADV_HUGEPAGE was given for these addresses
+  bool device_zeroed = false;         ///< kZero: the device copy holds zeros
+  bool shared_once = false;           ///< the present owner's value was on the device before: an upload is a bounce
   bool registration_refused = false;  ///< register_host said no: not asked again
-  std::uint8_t shelf = 0;         ///< kFree: which list of the pool
-  std::uint8_t holding = 0;       ///< kFree: which age list of the pool
+  std::uint8_t shelf = 0;             ///< kFree: which list of the pool
+  std::uint8_t holding = 0;           ///< kFree: which age list of the pool
   std::uint16_t size_class = 0;
-  std::uint32_t next_chunk = 0;   ///< kDevice: the chunk a sequential reader would touch next
-  std::uint32_t window = 0;       ///< kDevice: chunks copied by the last read fault
-  std::uint32_t freed_at = 0;     ///< kFree: seconds on the monotonic clock
-  std::size_t touched = 0;        ///< host bytes that may be populated, from the base on
+  std::uint32_t next_chunk = 0;  ///< kDevice: the chunk a sequential reader would touch next
+  std::uint32_t window = 0;      ///< kDevice: chunks copied by the last read fault
+  std::uint32_t freed_at = 0;    ///< kFree: seconds on the monotonic clock
+  std::size_t touched = 0;       ///< host bytes that may be populated, from the base on
 };
 
 }  // namespace gpushim::gpu

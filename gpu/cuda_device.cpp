@@ -1,7 +1,7 @@
 // The CUDA device (host code over the CUDA runtime, linked statically, so that importing gpushim needs no CUDA).
 //
-// Signal safety: upload, download, copy, fill_zero and synchronize are called from the fault handler on any thread. They
-// take no lock of ours and allocate nothing; what the driver does inside was tried (DESIGN.md section 4).
+// Signal safety: upload, download, copy, fill_zero and synchronize are called from the fault handler on any thread.
+// They take no lock of ours and allocate nothing; what the driver does inside was tried (DESIGN.md section 4).
 #include "gpu/cuda_device.h"
 
 #include <string>
@@ -104,11 +104,10 @@ CudaDevice::~CudaDevice() {
 }
 
 std::string CudaDevice::description() const {
-  return "CUDA device " + std::to_string(kDeviceOrdinal) + ", compute capability " +
-         std::to_string(properties_.major) + "." + std::to_string(properties_.minor) + ", " +
-         std::to_string(properties_.multiProcessorCount) + " multiprocessors, " +
-         std::to_string(properties_.totalGlobalMem >> 20) + " MiB, driver for CUDA " + version_text(driver_version_) +
-         ", runtime " + version_text(CUDART_VERSION);
+  return "CUDA device " + std::to_string(kDeviceOrdinal) + ", compute capability " + std::to_string(properties_.major) +
+         "." + std::to_string(properties_.minor) + ", " + std::to_string(properties_.multiProcessorCount) +
+         " multiprocessors, " + std::to_string(properties_.totalGlobalMem >> 20) + " MiB, driver for CUDA " +
+         version_text(driver_version_) + ", runtime " + version_text(CUDART_VERSION);
 }
 
 DevicePtr CudaDevice::allocate(std::size_t bytes) {

@@ -31,11 +31,11 @@ inline bool cuda_succeeded(cudaError_t status) noexcept {
 
 }  // namespace gpushim::gpu
 
-#define GPUSHIM_CUDA(call)                                                                             \
-  do {                                                                                                 \
-    const cudaError_t gpushim_status = (call);                                                         \
-    if (gpushim_status != cudaSuccess) {                                                               \
-      ::gpushim::gpu::throw_cuda_error(#call, gpushim_status, __FILE__, __LINE__);                     \
-    }                                                                                                  \
+#define GPUSHIM_CUDA(call)                                                         \
+  do {                                                                             \
+    const cudaError_t gpushim_status = (call);                                     \
+    if (gpushim_status != cudaSuccess) {                                           \
+      ::gpushim::gpu::throw_cuda_error(#call, gpushim_status, __FILE__, __LINE__); \
+    }                                                                              \
   } while (0)
 #define GPUSHIM_CUDA_NOTHROW(call) ::gpushim::gpu::cuda_succeeded(call)

@@ -1,6 +1,7 @@
 // Finds and opens NVIDIA's libraries (cuBLAS, cuSOLVER, ...) at first use. Host code, no CUDA headers.
 //
-// Nothing links against them: importing gpushim needs no CUDA, and every library has its own fallback when it is missing.
+// Nothing links against them: importing gpushim needs no CUDA, and every library has its own fallback when it is
+// missing.
 #pragma once
 
 #include <initializer_list>

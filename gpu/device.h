@@ -41,10 +41,10 @@ class Device {
 
   /// Stream-ordered copies. The host side of upload/download is registered or ordinary readable/writable memory;
   /// registered memory may be PROT_NONE for download and read-only for upload: the copy goes past page protection.
-  virtual void upload(DevicePtr dst, const void* src, std::size_t bytes) = 0;            // handler
-  virtual void download(void* dst, DevicePtr src, std::size_t bytes) = 0;                // handler
-  virtual void copy(DevicePtr dst, DevicePtr src, std::size_t bytes) = 0;                // handler
-  virtual void fill_zero(DevicePtr dst, std::size_t bytes) = 0;                          // handler
+  virtual void upload(DevicePtr dst, const void* src, std::size_t bytes) = 0;  // handler
+  virtual void download(void* dst, DevicePtr src, std::size_t bytes) = 0;      // handler
+  virtual void copy(DevicePtr dst, DevicePtr src, std::size_t bytes) = 0;      // handler
+  virtual void fill_zero(DevicePtr dst, std::size_t bytes) = 0;                // handler
 
   /// Waits until everything issued so far is done.
   virtual void synchronize() = 0;  // handler
@@ -54,7 +54,8 @@ class Device {
   /// The native stream (cudaStream_t) for launches; null on the host device.
   virtual void* stream() const noexcept = 0;
 
-  /// Zeroed memory that host and device both see at once, for status words. `device_view` receives the device's address.
+  /// Zeroed memory that host and device both see at once, for status words. `device_view` receives the device's
+  /// address.
   virtual void* allocate_shared_words(std::size_t bytes, DevicePtr* device_view) = 0;
 
   /// After this no call reaches the driver any more: the process is exiting, or is a forked child.

@@ -34,7 +34,7 @@ bool should_fail() noexcept;
 
 }  // namespace gpushim::gpu
 
-#define GPUSHIM_INVARIANT(condition)                                                  \
-  do {                                                                                \
+#define GPUSHIM_INVARIANT(condition)                                                    \
+  do {                                                                                  \
     if (!(condition)) ::gpushim::gpu::broken_invariant(#condition, __FILE__, __LINE__); \
   } while (0)

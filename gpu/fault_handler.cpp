@@ -30,8 +30,8 @@ constexpr int kPrevious = 8;
 struct sigaction previous[kPrevious];
 std::atomic<int> n_previous{0};
 
-/// How many handlers of `previous` each thread is inside of. No thread_local: in a library that is loaded late, its first
-/// use on a thread may call malloc, and a crash inside malloc must not hang; the static kind has too little room.
+/// How many handlers of `previous` each thread is inside of. No thread_local: in a library that is loaded late, its
+/// first use on a thread may call malloc, and a crash inside malloc must not hang; the static kind has too little room.
 class Chaining {
  public:
   int& depth() noexcept {
@@ -48,7 +48,8 @@ class Chaining {
   void leave() noexcept {
     const auto self = static_cast<std::uintptr_t>(::pthread_self());
     for (Slot& slot : slots_) {
-      if (slot.depth == 0 && slot.thread.load(std::memory_order_relaxed) == self) slot.thread.store(0, std::memory_order_relaxed);
+      if (slot.depth == 0 && slot.thread.load(std::memory_order_relaxed) == self)
+        slot.thread.store(0, std::memory_order_relaxed);
     }
   }
 
@@ -79,7 +80,7 @@ bool is_write(const void* context) noexcept {
 }
 
 void restore_default(int signal) noexcept {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = SIG_DFL;
   ::sigaction(signal, &action, nullptr);
 }
@@ -133,7 +134,7 @@ bool same(const struct sigaction& a, const struct sigaction& b) noexcept {
 void install_fault_handler() noexcept {
   static std::mutex installing;
   const std::lock_guard guard(installing);
-  struct sigaction current {};
+  struct sigaction current{};
   if (::sigaction(SIGSEGV, nullptr, &current) != 0) return;
   if ((current.sa_flags & SA_SIGINFO) != 0 && current.sa_sigaction == on_fault) return;
 
@@ -144,7 +145,7 @@ void install_fault_handler() noexcept {
   previous[index] = current;
   n_previous.store(index + 1, std::memory_order_release);
 
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_NODEFER | SA_RESTART;
   // Other handlers may look at arrays, which would fault under the lock. What an instruction raises can't be put off.

@@ -138,7 +138,7 @@ class HostDevice final : public Device {
   void synchronize() override {}
 
   DeviceMemoryInfo memory_info() const override {
-    struct sysinfo info {};
+    struct sysinfo info{};
     ::sysinfo(&info);
     const std::size_t total = std::size_t{info.totalram} * info.mem_unit;
     const std::size_t free = std::size_t{info.freeram} * info.mem_unit;

@@ -2,14 +2,13 @@
 //
 // Elements and partial results are compared by (value, index), which is a total order, so the partition does not show.
 // Vocabulary as in fast_reduce.cuh: rows share a result among a block's threads, columns give each thread its own.
-#include "kernels/arg_reduce.h"
-
 #include <algorithm>
 #include <cstdlib>
 
+#include "kernels/arg_reduce.h"
 #include "kernels/device_code.h"
-#include "kernels/types.h"
 #include "kernels/semantics.h"
+#include "kernels/types.h"
 #include "kernels/ufunc_types.h"
 
 namespace gpushim::kernels {
@@ -168,7 +167,8 @@ ArgKernels kernels_of() {
 }
 ArgKernels find_kernels(bool is_max, DType type) {
 #define GPUSHIM_TYPE(unused, T) \
-  case DType::T: return is_max ? kernels_of<true, CType<DType::T>>() : kernels_of<false, CType<DType::T>>();
+  case DType::T:                \
+    return is_max ? kernels_of<true, CType<DType::T>>() : kernels_of<false, CType<DType::T>>();
   switch (type) { GPUSHIM_TYPES_ALL(GPUSHIM_TYPE, 0) }
 #undef GPUSHIM_TYPE
   return {};

@@ -51,20 +51,29 @@ constexpr Scalars kScalars;
 
 bool is_double(DType type) { return real_of(type) == DType::kF64; }
 const void* one(DType type) { return is_double(type) ? static_cast<const void*>(kScalars.one_f64) : kScalars.one_f32; }
-const void* zero(DType type) { return is_double(type) ? static_cast<const void*>(kScalars.zero_f64) : kScalars.zero_f32; }
+const void* zero(DType type) {
+  return is_double(type) ? static_cast<const void*>(kScalars.zero_f64) : kScalars.zero_f32;
+}
 
 cudaDataType data_type(DType type) {
   switch (type) {
-    case DType::kF16: return CUDA_R_16F;
-    case DType::kF32: return CUDA_R_32F;
-    case DType::kF64: return CUDA_R_64F;
-    case DType::kC64: return CUDA_C_32F;
-    default: return CUDA_C_64F;
+    case DType::kF16:
+      return CUDA_R_16F;
+    case DType::kF32:
+      return CUDA_R_32F;
+    case DType::kF64:
+      return CUDA_R_64F;
+    case DType::kC64:
+      return CUDA_C_32F;
+    default:
+      return CUDA_C_64F;
   }
 }
 
 cublasOperation_t operation(Gemm::Transpose transpose) {
-  return transpose == Gemm::Transpose::kNo ? CUBLAS_OP_N : transpose == Gemm::Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_C;
+  return transpose == Gemm::Transpose::kNo    ? CUBLAS_OP_N
+         : transpose == Gemm::Transpose::kYes ? CUBLAS_OP_T
+                                              : CUBLAS_OP_C;
 }
 
 template <class T>
@@ -86,15 +95,29 @@ bool as_gemv(const Gemm& g, Gemv* v) {
   if (g.batch != 1 || g.type == DType::kF16) return false;
   if (g.n == 1 && g.b_transpose != Transpose::kConjugate) {
     const bool plain = g.a_transpose == Transpose::kNo;
-    *v = {operation(g.a_transpose), plain ? g.m : g.k, plain ? g.k : g.m, g.a_leading,
-          g.b_transpose == Transpose::kNo ? 1 : g.b_leading, 1, g.a, g.b, g.c};
+    *v = {operation(g.a_transpose),
+          plain ? g.m : g.k,
+          plain ? g.k : g.m,
+          g.a_leading,
+          g.b_transpose == Transpose::kNo ? 1 : g.b_leading,
+          1,
+          g.a,
+          g.b,
+          g.c};
     return true;
   }
   if (g.m == 1 && g.a_transpose != Transpose::kConjugate && g.b_transpose != Transpose::kConjugate) {
     // C' = A' B' is one row: its transpose is B'^T A'^T.
     const bool plain = g.b_transpose == Transpose::kNo;
-    *v = {plain ? CUBLAS_OP_T : CUBLAS_OP_N, plain ? g.k : g.n, plain ? g.n : g.k, g.b_leading,
-          g.a_transpose == Transpose::kNo ? g.a_leading : 1, g.c_leading, g.b, g.a, g.c};
+    *v = {plain ? CUBLAS_OP_T : CUBLAS_OP_N,
+          plain ? g.k : g.n,
+          plain ? g.n : g.k,
+          g.b_leading,
+          g.a_transpose == Transpose::kNo ? g.a_leading : 1,
+          g.c_leading,
+          g.b,
+          g.a,
+          g.c};
     return true;
   }
   return false;
@@ -128,15 +151,23 @@ Blas::~Blas() = default;
 void Blas::gemm(const Gemm& g) {
   Gemv v;
   if (as_gemv(g, &v)) {
-#define GPUSHIM_GEMV(function, T)                                                                                  \
-  GPUSHIM_CUBLAS(function(library_->handle, v.operation, v.rows, v.columns, static_cast<const T*>(one(g.type)),    \
-                          pointer<T>(v.matrix), v.leading, pointer<T>(v.x), v.x_stride,                            \
+#define GPUSHIM_GEMV(function, T)                                                                               \
+  GPUSHIM_CUBLAS(function(library_->handle, v.operation, v.rows, v.columns, static_cast<const T*>(one(g.type)), \
+                          pointer<T>(v.matrix), v.leading, pointer<T>(v.x), v.x_stride,                         \
                           static_cast<const T*>(zero(g.type)), const_cast<T*>(pointer<T>(v.y)), v.y_stride))
     switch (g.type) {
-      case DType::kF32: GPUSHIM_GEMV(gemv_f32, float); return;
-      case DType::kF64: GPUSHIM_GEMV(gemv_f64, double); return;
-      case DType::kC64: GPUSHIM_GEMV(gemv_c64, cuComplex); return;
-      default: GPUSHIM_GEMV(gemv_c128, cuDoubleComplex); return;
+      case DType::kF32:
+        GPUSHIM_GEMV(gemv_f32, float);
+        return;
+      case DType::kF64:
+        GPUSHIM_GEMV(gemv_f64, double);
+        return;
+      case DType::kC64:
+        GPUSHIM_GEMV(gemv_c64, cuComplex);
+        return;
+      default:
+        GPUSHIM_GEMV(gemv_c128, cuDoubleComplex);
+        return;
     }
 #undef GPUSHIM_GEMV
   }

@@ -7,7 +7,7 @@ namespace gpushim::kernels {
 
 inline CodeInstruction make(int code, int dst, int a = 0, int b = 0, int c = kNoRegister) {
   return {static_cast<std::uint16_t>(code), static_cast<std::uint8_t>(dst), static_cast<std::uint8_t>(a),
-          static_cast<std::uint8_t>(b), static_cast<std::uint8_t>(c), 0};
+          static_cast<std::uint8_t>(b),     static_cast<std::uint8_t>(c),   0};
 }
 inline CodeInstruction make_cast(DType from, DType to, int dst, int a) {
   if (from == to) return make(kCodeMove + (itemsize(from) == 16), dst, a);

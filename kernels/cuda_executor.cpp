@@ -44,8 +44,8 @@ Program without_reduction(const Program& program, gpu::DevicePtr values) {
   operand.dtype = program.reduction.type;
   auto stride = static_cast<std::int64_t>(itemsize(operand.dtype));
   for (int d = p.ndim; d-- > 0; stride *= p.shape[d]) operand.strides[d] = stride;
-  p.instructions[p.n_instructions++] = {Op::kStore, operand.dtype, operand.dtype, 0, program.reduction.value,
-                                        program.reduction.result, kNoRegister};
+  p.instructions[p.n_instructions++] = {
+      Op::kStore, operand.dtype, operand.dtype, 0, program.reduction.value, program.reduction.result, kNoRegister};
   return p;
 }
 Program reduction_only(const Program& program, const Program& first) {
@@ -147,8 +147,8 @@ void CudaExecutor::interpret_accumulation(const Scan& scan, Workspace& workspace
     launch_scan(whole.code, {ceil_divide(lines, kLanes), 1, scan.length, nullptr, carry_bytes, true});
     return;
   }
-  std::int64_t segments =
-      std::clamp<std::int64_t>(launcher_.multiprocessors() * 8 / lines, 1, std::max<std::int64_t>(scan.length / 2048, 1));
+  std::int64_t segments = std::clamp<std::int64_t>(launcher_.multiprocessors() * 8 / lines, 1,
+                                                   std::max<std::int64_t>(scan.length / 2048, 1));
   const std::int64_t segment = ceil_divide(ceil_divide(scan.length, segments), kLanes) * kLanes;
   segments = ceil_divide(scan.length, segment);
   ScanWork work{lines * segments, segments, segment, nullptr, carry_bytes, false};

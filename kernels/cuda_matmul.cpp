@@ -1,8 +1,8 @@
 // Matrix products: which of cuBLAS, the integer kernel and a reduction runs them, and in which layout. Host code.
 //
-// cuBLAS is column-major, so a row-major C is computed as its transpose: C^T = B^T A^T. A matrix that is neither row-major
-// nor column-major (negative or zero strides, or two strides that are not an element) is first copied to workspace, and so
-// is an A that must be conjugated but not transposed, which cuBLAS can't say.
+// cuBLAS is column-major, so a row-major C is computed as its transpose: C^T = B^T A^T. A matrix that is neither
+// row-major nor column-major (negative or zero strides, or two strides that are not an element) is first copied to
+// workspace, and so is an A that must be conjugated but not transposed, which cuBLAS can't say.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -18,7 +18,7 @@ namespace {
 struct Matrix {
   gpu::DevicePtr base;
   std::int64_t rows, columns;
-  std::int64_t row, column;           ///< byte strides
+  std::int64_t row, column;  ///< byte strides
   std::int64_t batch[kMaxDims];
 };
 
@@ -36,7 +36,12 @@ Program empty_program(int ndim, const std::int64_t* shape) {
 }
 
 Instruction make(Op op, DType type, int dst, int a, int b = 0, int c = kNoRegister) {
-  return {op, type, type, static_cast<std::uint8_t>(dst), static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b),
+  return {op,
+          type,
+          type,
+          static_cast<std::uint8_t>(dst),
+          static_cast<std::uint8_t>(a),
+          static_cast<std::uint8_t>(b),
           static_cast<std::uint8_t>(c)};
 }
 
@@ -151,10 +156,13 @@ std::int64_t leading(std::int64_t size, std::int64_t minor_stride, std::int64_t 
   return major_stride / size;
 }
 std::int64_t row_major(const Matrix& x, std::int64_t size) { return leading(size, x.column, x.columns, x.row, x.rows); }
-std::int64_t column_major(const Matrix& x, std::int64_t size) { return leading(size, x.row, x.rows, x.column, x.columns); }
+std::int64_t column_major(const Matrix& x, std::int64_t size) {
+  return leading(size, x.row, x.rows, x.column, x.columns);
+}
 
 /// A fresh row-major matrix for all batches of `like`; batch dimensions that broadcast stay so when `keep_broadcast`.
-Matrix contiguous_like(const MatMul& m, const Matrix& like, std::int64_t size, bool keep_broadcast, std::int64_t* bytes) {
+Matrix contiguous_like(const MatMul& m, const Matrix& like, std::int64_t size, bool keep_broadcast,
+                       std::int64_t* bytes) {
   Matrix x = like;
   x.column = size;
   x.row = size * like.columns;

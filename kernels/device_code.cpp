@@ -78,13 +78,20 @@ void encode_dimensions(const Geometry& geometry, Code* code) {
 CodeInstruction encode(const Instruction& i, const bool* linear) {
   const bool pair = itemsize(i.type) == 16;
   switch (i.op) {
-    case Op::kLoad: return make(load_code(i.type, linear[i.a]), i.dst, i.a);
-    case Op::kStore: return make(store_code(i.type, linear[i.b]), 0, i.a, i.b, i.c);
-    case Op::kConst: return make(kCodeConst + pair, i.dst, i.a);
-    case Op::kSelect: return make(kCodeSelect + pair, i.dst, i.a, i.b, i.c);
-    case Op::kIndex: return make(kCodeIndex, i.dst);
-    case Op::kCast: return make_cast(i.type, i.to, i.dst, i.a);
-    default: return make(ufunc_code(i.op, i.type), i.dst, i.a, i.b, i.c);
+    case Op::kLoad:
+      return make(load_code(i.type, linear[i.a]), i.dst, i.a);
+    case Op::kStore:
+      return make(store_code(i.type, linear[i.b]), 0, i.a, i.b, i.c);
+    case Op::kConst:
+      return make(kCodeConst + pair, i.dst, i.a);
+    case Op::kSelect:
+      return make(kCodeSelect + pair, i.dst, i.a, i.b, i.c);
+    case Op::kIndex:
+      return make(kCodeIndex, i.dst);
+    case Op::kCast:
+      return make_cast(i.type, i.to, i.dst, i.a);
+    default:
+      return make(ufunc_code(i.op, i.type), i.dst, i.a, i.b, i.c);
   }
 }
 

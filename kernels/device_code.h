@@ -1,4 +1,5 @@
-// Programs in the form that the CUDA interpreter runs. Host and device, plain data; built by device_code.cpp on the host.
+// Programs in the form that the CUDA interpreter runs. Host and device, plain data; built by device_code.cpp on the
+// host.
 //
 // A Program says (op, type) in two fields and addresses operands by up to eight strides. Here every instruction carries
 // one dense number, so that the interpreter is a single jump table, and addresses are prepared:
@@ -23,10 +24,10 @@ namespace gpushim::kernels {
 
 /// Division by an extent as a multiplication: exact for numerators below 2^31 (narrow) and 2^63 (wide).
 struct Divider {
-  std::uint64_t magic;   ///< wide
+  std::uint64_t magic;  ///< wide
   std::int64_t divisor;
-  std::uint32_t magic32; ///< narrow
-  std::uint32_t shift;   ///< of both
+  std::uint32_t magic32;  ///< narrow
+  std::uint32_t shift;    ///< of both
 };
 
 /// Indices below it are computed in 32 bits.
@@ -34,15 +35,15 @@ constexpr std::int64_t kNarrowLimit = std::int64_t(1) << 31;
 
 /// The numbers of instructions, in order. Sizes are in log2 of the bytes: 1, 2, 4, 8, 16.
 constexpr int kSizeClasses = 5;
-constexpr int kCodeLoadLinear = 0;                                 // + size class, + 5 for bool
-constexpr int kCodeLoadNd = kCodeLoadLinear + kSizeClasses + 1;    // the same
-constexpr int kCodeStoreLinear = kCodeLoadNd + kSizeClasses + 1;   // + size class
-constexpr int kCodeStoreNd = kCodeStoreLinear + kSizeClasses;      // + size class
-constexpr int kCodeConst = kCodeStoreNd + kSizeClasses;            // + 1 for 16 bytes; so the next two
+constexpr int kCodeLoadLinear = 0;                                // + size class, + 5 for bool
+constexpr int kCodeLoadNd = kCodeLoadLinear + kSizeClasses + 1;   // the same
+constexpr int kCodeStoreLinear = kCodeLoadNd + kSizeClasses + 1;  // + size class
+constexpr int kCodeStoreNd = kCodeStoreLinear + kSizeClasses;     // + size class
+constexpr int kCodeConst = kCodeStoreNd + kSizeClasses;           // + 1 for 16 bytes; so the next two
 constexpr int kCodeSelect = kCodeConst + 2;
 constexpr int kCodeMove = kCodeSelect + 2;
 constexpr int kCodeIndex = kCodeMove + 2;
-constexpr int kCodeCast = kCodeIndex + 1;                          // + from * 14 + to
+constexpr int kCodeCast = kCodeIndex + 1;  // + from * 14 + to
 constexpr int kFirstUfunc = static_cast<int>(Op::kSelect) + 1;
 constexpr int kCodeUfunc = kCodeCast + kDTypeCount * kDTypeCount;  // + (op - first) * 14 + type
 
@@ -86,14 +87,14 @@ struct Code {
   bool wide;                      ///< an index may pass 2^31
   CodeGroup group;
   std::uint8_t n_registers;
-  std::uint8_t n_body;            ///< without a reduction: all instructions
-  std::uint8_t fold_at;           ///< acc = acc op value; spare = acc op value; spare = acc op neighbour
+  std::uint8_t n_body;   ///< without a reduction: all instructions
+  std::uint8_t fold_at;  ///< acc = acc op value; spare = acc op value; spare = acc op neighbour
   std::uint8_t finish_at, n_all;
   std::uint8_t value, acc, spare, neighbour;  ///< registers of the accumulator's type
-  bool acc_is_pair;               ///< it is complex128 and takes two slots
-  bool starts_with_initial;       ///< instructions [n_body, fold_at) set acc; else the first value does
-  std::uint32_t* flags_seen;      ///< device memory: the events that this launch has reported
-  std::uint32_t* fp_status;       ///< null: nobody asks
+  bool acc_is_pair;                           ///< it is complex128 and takes two slots
+  bool starts_with_initial;                   ///< instructions [n_body, fold_at) set acc; else the first value does
+  std::uint32_t* flags_seen;                  ///< device memory: the events that this launch has reported
+  std::uint32_t* fp_status;                   ///< null: nobody asks
   Divider dividers[kMaxDims];
   CodeOperand operands[kCodeOperands];
   Constant constants[kMaxConstants + 1];

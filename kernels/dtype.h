@@ -14,7 +14,20 @@ namespace gpushim::kernels {
 
 /// Order: promotion-friendly kinds together (bool, integers, floats, complex).
 enum class DType : std::uint8_t {
-  kBool, kI8, kU8, kI16, kU16, kI32, kU32, kI64, kU64, kF16, kF32, kF64, kC64, kC128,
+  kBool,
+  kI8,
+  kU8,
+  kI16,
+  kU16,
+  kI32,
+  kU32,
+  kI64,
+  kU64,
+  kF16,
+  kF32,
+  kF64,
+  kC64,
+  kC128,
 };
 constexpr int kDTypeCount = 14;
 

@@ -1,7 +1,7 @@
 // The executor interface: runs programs, scans, argument reductions and matrix products on a device. Host code.
 //
-// Calls are stream-ordered and asynchronous on CUDA; they throw gpu::DeviceError when a launch fails and gpu::OutOfMemory
-// when workspace does not fit, and then nothing was written. All addresses are device addresses.
+// Calls are stream-ordered and asynchronous on CUDA; they throw gpu::DeviceError when a launch fails and
+// gpu::OutOfMemory when workspace does not fit, and then nothing was written. All addresses are device addresses.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +24,13 @@ class Workspace {
 struct Scan {
   Op op;
   DType type;
-  bool sequential;                        ///< not associative: strictly in order
-  std::uint8_t outer_ndim;                ///< dimensions other than the axis, C order
+  bool sequential;          ///< not associative: strictly in order
+  std::uint8_t outer_ndim;  ///< dimensions other than the axis, C order
   std::int64_t outer_shape[kMaxDims];
-  std::int64_t length;                    ///< of the axis
-  gpu::DevicePtr in, out;                 ///< both of dtype `type`; equal or disjoint
+  std::int64_t length;                                   ///< of the axis
+  gpu::DevicePtr in, out;                                ///< both of dtype `type`; equal or disjoint
   std::int64_t in_outer[kMaxDims], out_outer[kMaxDims];  ///< byte strides
-  std::int64_t in_stride, out_stride;     ///< byte strides along the axis
+  std::int64_t in_stride, out_stride;                    ///< byte strides along the axis
   gpu::DevicePtr fp_status;
 };
 
@@ -40,7 +40,7 @@ struct ArgReduce {
   bool is_max;
   std::uint8_t outer_ndim;
   std::int64_t outer_shape[kMaxDims];
-  std::int64_t length;                    ///< >= 1
+  std::int64_t length;  ///< >= 1
   gpu::DevicePtr in, out;
   std::int64_t in_outer[kMaxDims], out_outer[kMaxDims];
   std::int64_t in_stride;
@@ -52,7 +52,7 @@ struct ArgReduce {
 struct MatMul {
   DType type;
   bool conjugate_a;
-  std::int64_t m, n, k;                   ///< k == 0 fills C with zeros
+  std::int64_t m, n, k;  ///< k == 0 fills C with zeros
   std::uint8_t batch_ndim;
   std::int64_t batch_shape[kMaxDims];
   gpu::DevicePtr a, b, c;

@@ -35,10 +35,13 @@ bool find_kernels(Op op, DType input, DType type, ReduceKernels* kernels) {
       return op == Op::add ? sum_kernels(input, wide, kernels) : product_kernels(input, wide, kernels);
     }
     case Op::maximum:
-    case Op::minimum: return input == type && extreme_kernels(op == Op::maximum, type, kernels);
+    case Op::minimum:
+      return input == type && extreme_kernels(op == Op::maximum, type, kernels);
     case Op::logical_and:
-    case Op::logical_or: return type == DType::kBool && logic_kernels(op == Op::logical_and, input, kernels);
-    default: return false;
+    case Op::logical_or:
+      return type == DType::kBool && logic_kernels(op == Op::logical_and, input, kernels);
+    default:
+      return false;
   }
 }
 
@@ -67,8 +70,8 @@ const void* plan_rows(const ReduceKernels& kernels, int multiprocessors, std::in
   return kernels.rows_by_block;
 }
 
-const void* plan_columns(const ReduceKernels& kernels, int multiprocessors, std::int64_t itemsize, ReduceArguments* args,
-                         std::int64_t* blocks) {
+const void* plan_columns(const ReduceKernels& kernels, int multiprocessors, std::int64_t itemsize,
+                         ReduceArguments* args, std::int64_t* blocks) {
   args->columns = args->results / args->batches;
   const std::int64_t vector = itemsize * kernels.items;
   bool aligned = reinterpret_cast<std::uintptr_t>(args->input) % vector == 0 && args->columns % kernels.items == 0 &&

@@ -2,20 +2,21 @@
 //
 // Vocabulary. The array is `results` x `length`: `length` elements are folded into each result. A *segment* is the part
 // of a fold that one block does; when there are several, each leaves its state (Fold<op, T>::State, not yet rounded) in
-// workspace, and a second kernel merges the states of a result in order and stores it. Partition and order depend on the
-// shape alone, so results repeat.
+// workspace, and a second kernel merges the states of a result in order and stores it. Partition and order depend on
+// the shape alone, so results repeat.
 //
 //   rows     the elements of a fold are contiguous: 256 or 32 threads share a result, 16 bytes a load
 //   columns  the results are contiguous: a thread has as many results as fit 16 bytes (or one), and the block is
-//            2^x_log2 threads along the results by 256 / 2^x_log2 along the fold, so that narrow matrices fill warps too
+//            2^x_log2 threads along the results by 256 / 2^x_log2 along the fold, so that narrow matrices fill warps
+//            too
 //
 // Worked example, sum over axis 0 of a 10000 x 10000 float64 matrix on 132 multiprocessors: columns of 64 results a
 // block (32 threads by 2 results), 8 threads along the fold, 157 groups of results, 14 segments of 715 rows.
 #pragma once
 
+#include "kernels/fast_reduce_plan.h"
 #include "kernels/flags.cuh"
 #include "kernels/reduce.h"
-#include "kernels/fast_reduce_plan.h"
 #include "kernels/types.h"
 
 namespace gpushim::kernels {
@@ -85,10 +86,17 @@ template <class T>
 __device__ __forceinline__ void store_result(char* target, T value, int bytes) {
   if constexpr (std::is_integral_v<T> && sizeof(T) == 8) {
     switch (bytes) {  // a narrower integer wraps to the same bits, however wide it was folded
-      case 1: *reinterpret_cast<std::uint8_t*>(target) = static_cast<std::uint8_t>(value); return;
-      case 2: *reinterpret_cast<std::uint16_t*>(target) = static_cast<std::uint16_t>(value); return;
-      case 4: *reinterpret_cast<std::uint32_t*>(target) = static_cast<std::uint32_t>(value); return;
-      default: break;
+      case 1:
+        *reinterpret_cast<std::uint8_t*>(target) = static_cast<std::uint8_t>(value);
+        return;
+      case 2:
+        *reinterpret_cast<std::uint16_t*>(target) = static_cast<std::uint16_t>(value);
+        return;
+      case 4:
+        *reinterpret_cast<std::uint32_t*>(target) = static_cast<std::uint32_t>(value);
+        return;
+      default:
+        break;
     }
   }
   if constexpr (sizeof(T) == 16) {

@@ -10,10 +10,10 @@ namespace gpushim::kernels {
 struct ReduceArguments {
   const char* input;
   char* result;
-  char* states;                  ///< [segment][result], when there is more than one segment
+  char* states;  ///< [segment][result], when there is more than one segment
   std::int64_t results, length;
   std::int64_t segment, segments;
-  std::int64_t fold_stride;      ///< columns: bytes
+  std::int64_t fold_stride;                      ///< columns: bytes
   std::int64_t columns, column_groups, batches;  ///< results = batches x columns
   int x_log2;
   int n_outer;
@@ -33,12 +33,12 @@ struct ReduceKernels {
   const void* columns;
   const void* columns_unaligned;
   const void* states;
-  int items;                ///< results a thread of `columns`
+  int items;  ///< results a thread of `columns`
   std::size_t state_bytes;
 };
 
-/// The kernels that fold elements of type `input`, cast to `type`, with `op`; false when there are none. `type` is int64
-/// for integers: folding wider wraps to the same bits.
+/// The kernels that fold elements of type `input`, cast to `type`, with `op`; false when there are none. `type` is
+/// int64 for integers: folding wider wraps to the same bits.
 bool sum_kernels(DType input, DType type, ReduceKernels* kernels);
 bool product_kernels(DType input, DType type, ReduceKernels* kernels);
 bool extreme_kernels(bool is_max, DType type, ReduceKernels* kernels);

@@ -5,10 +5,10 @@
 namespace gpushim::kernels {
 
 bool product_kernels(DType input, DType type, ReduceKernels* kernels) {
-#define GPUSHIM_PAIR(U, T)                                                        \
-  if (input == DType::U && type == DType::T) {                                    \
-    *kernels = reduce_kernels<Op::multiply, CType<DType::U>, CType<DType::T>>();  \
-    return true;                                                                  \
+#define GPUSHIM_PAIR(U, T)                                                       \
+  if (input == DType::U && type == DType::T) {                                   \
+    *kernels = reduce_kernels<Op::multiply, CType<DType::U>, CType<DType::T>>(); \
+    return true;                                                                 \
   }
   if (input == DType::kU64) input = DType::kI64;
   GPUSHIM_PAIR(kI32, kI64)

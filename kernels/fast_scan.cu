@@ -1,13 +1,12 @@
 // Tuned accumulations: host and device.
 //
-// Vocabulary: a *line* is what one accumulation runs along; a *segment* is a part of a line that one block (rows) or one
-// thread (columns) goes along. With several segments a first kernel folds each of them; in the second, a segment starts
-// from the fold of those before it, taken in order. That reads the input twice and writes once, and repeats to the bit.
+// Vocabulary: a *line* is what one accumulation runs along; a *segment* is a part of a line that one block (rows) or
+// one thread (columns) goes along. With several segments a first kernel folds each of them; in the second, a segment
+// starts from the fold of those before it, taken in order. That reads the input twice and writes once, and repeats to
+// the bit.
 //
 //   rows     lines are contiguous: a block takes tiles of a segment through shared memory (CUB)
 //   columns  any strides: a thread takes a segment of one line, neighbouring threads neighbouring lines
-#include "kernels/fast_scan.h"
-
 #include <algorithm>
 #include <cub/block/block_load.cuh>
 #include <cub/block/block_reduce.cuh>
@@ -15,6 +14,7 @@
 #include <cub/block/block_store.cuh>
 
 #include "kernels/device_code.h"
+#include "kernels/fast_scan.h"
 #include "kernels/flags.cuh"
 #include "kernels/types.h"
 
@@ -128,7 +128,8 @@ __global__ void __launch_bounds__(kScanThreads) fold_row_segments(const __grid_c
 
 /// The fold of the segments before this one, on every thread.
 template <Op kOp, class T>
-__device__ __forceinline__ Acc<kOp, T> carry_of_row(const ScanArguments& args, std::int64_t line, std::int64_t segment) {
+__device__ __forceinline__ Acc<kOp, T> carry_of_row(const ScanArguments& args, std::int64_t line,
+                                                    std::int64_t segment) {
   using A = Acc<kOp, T>;
   using Reduce = cub::BlockReduce<A, kScanThreads>;
   __shared__ union {
@@ -290,24 +291,29 @@ struct ScanKernels {
 
 template <Op kOp, class T>
 ScanKernels scan_kernels() {
-  return {reinterpret_cast<const void*>(&fold_row_segments<kOp, T>), reinterpret_cast<const void*>(&scan_rows<kOp, T>),
+  return {reinterpret_cast<const void*>(&fold_row_segments<kOp, T>),
+          reinterpret_cast<const void*>(&scan_rows<kOp, T>),
           reinterpret_cast<const void*>(&fold_column_segments<kOp, T>),
-          reinterpret_cast<const void*>(&scan_columns<kOp, T>), kTileOf<T>, sizeof(T), sizeof(Acc<kOp, T>)};
+          reinterpret_cast<const void*>(&scan_columns<kOp, T>),
+          kTileOf<T>,
+          sizeof(T),
+          sizeof(Acc<kOp, T>)};
 }
 
 bool find_kernels(Op op, DType type, ScanKernels* kernels) {
-#define GPUSHIM_PAIR(name, T)                                   \
-  if (op == Op::name && type == DType::T) {                     \
-    *kernels = scan_kernels<Op::name, CType<DType::T>>();       \
-    return true;                                                \
+#define GPUSHIM_PAIR(name, T)                             \
+  if (op == Op::name && type == DType::T) {               \
+    *kernels = scan_kernels<Op::name, CType<DType::T>>(); \
+    return true;                                          \
   }
-  GPUSHIM_PAIR(add, kI32) GPUSHIM_PAIR(add, kI64) GPUSHIM_PAIR(add, kU64) GPUSHIM_PAIR(add, kF16)
-  GPUSHIM_PAIR(add, kF32) GPUSHIM_PAIR(add, kF64) GPUSHIM_PAIR(add, kC64) GPUSHIM_PAIR(add, kC128)
-  GPUSHIM_PAIR(multiply, kI64) GPUSHIM_PAIR(multiply, kF32) GPUSHIM_PAIR(multiply, kF64)
-  GPUSHIM_PAIR(maximum, kI64) GPUSHIM_PAIR(maximum, kF32) GPUSHIM_PAIR(maximum, kF64)
-  GPUSHIM_PAIR(minimum, kI64) GPUSHIM_PAIR(minimum, kF32) GPUSHIM_PAIR(minimum, kF64)
+  GPUSHIM_PAIR(add, kI32)
+  GPUSHIM_PAIR(add, kI64) GPUSHIM_PAIR(add, kU64) GPUSHIM_PAIR(add, kF16) GPUSHIM_PAIR(add, kF32)
+      GPUSHIM_PAIR(add, kF64) GPUSHIM_PAIR(add, kC64) GPUSHIM_PAIR(add, kC128) GPUSHIM_PAIR(multiply, kI64)
+          GPUSHIM_PAIR(multiply, kF32) GPUSHIM_PAIR(multiply, kF64) GPUSHIM_PAIR(maximum, kI64)
+              GPUSHIM_PAIR(maximum, kF32) GPUSHIM_PAIR(maximum, kF64) GPUSHIM_PAIR(minimum, kI64)
+                  GPUSHIM_PAIR(minimum, kF32) GPUSHIM_PAIR(minimum, kF64)
 #undef GPUSHIM_PAIR
-  return false;
+                      return false;
 }
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }

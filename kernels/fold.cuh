@@ -55,8 +55,9 @@ __device__ __forceinline__ void share_code(const Code& code) {
 }
 
 __device__ __forceinline__ FoldState fold_state(const Code& code) {
-  return {code.n_registers, code.n_body, code.fold_at, code.finish_at, code.n_all, code.value, code.acc, code.spare,
-          code.neighbour, code.acc_is_pair, code.starts_with_initial, 0};
+  return {
+      code.n_registers, code.n_body,    code.fold_at,     code.finish_at,           code.n_all, code.value, code.acc,
+      code.spare,       code.neighbour, code.acc_is_pair, code.starts_with_initial, 0};
 }
 
 /// Folds elements [begin, end) of one axis: each lane along the other axis (columns) has them all.
@@ -124,8 +125,8 @@ __device__ __forceinline__ void fold_row(FoldState& state, std::int64_t result, 
 }
 
 template <CodeGroup kGroup>
-__global__ void __launch_bounds__(kThreads) interpret_fold(const __grid_constant__ Code code,
-                                                           const __grid_constant__ FoldWork work) {
+__global__ void __launch_bounds__(kThreads)
+    interpret_fold(const __grid_constant__ Code code, const __grid_constant__ FoldWork work) {
   share_code(code);
   FoldState state = fold_state(code);
   const std::int64_t length = code.inner_size;

@@ -15,7 +15,7 @@ struct FoldWork {
 /// A carry is what a segment folds to together with everything before it: 8 bytes, or 16 when the accumulator is
 /// complex128. Rows with more than one segment have one for each.
 struct ScanWork {
-  std::int64_t pieces;    ///< lines times segments (rows), or groups of 512 lines (columns)
+  std::int64_t pieces;  ///< lines times segments (rows), or groups of 512 lines (columns)
   std::int64_t segments;
   std::int64_t segment;
   const char* carries;

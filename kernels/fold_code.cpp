@@ -74,7 +74,8 @@ void spread(const Geometry& geometry, const Program& program, int multiprocessor
   const std::int64_t wanted = std::int64_t(multiprocessors) * 16;
   const std::int64_t blocks = fold->columns ? (results + kLanes - 1) / kLanes : results;
   const std::int64_t least_segment = fold->columns ? 32 : 4 * kLanes;
-  std::int64_t segments = std::clamp<std::int64_t>(wanted / blocks, 1, std::max<std::int64_t>(length / least_segment, 1));
+  std::int64_t segments =
+      std::clamp<std::int64_t>(wanted / blocks, 1, std::max<std::int64_t>(length / least_segment, 1));
   if (!fold->columns) segments = std::max(segments, length / (32 * kLanes));  // short chains of additions: accuracy
   if (program.reduction.sequential) segments = 1;
   fold->segment = (length + segments - 1) / segments;

@@ -15,7 +15,9 @@ constexpr std::uint32_t kNone = 0;
 GPUSHIM_HD inline std::uint32_t when(bool condition, FpFlag flag) { return condition ? flag : kNone; }
 
 template <class R, class T, class B>
-GPUSHIM_HD inline std::uint32_t rule_QUIET(R, T, B) { return kNone; }
+GPUSHIM_HD inline std::uint32_t rule_QUIET(R, T, B) {
+  return kNone;
+}
 
 template <class R, class T, class B>
 GPUSHIM_HD inline std::uint32_t rule_ARITHMETIC(R r, T a, B b) {
@@ -115,8 +117,9 @@ GPUSHIM_HD inline std::uint32_t cast_flags(From a) {
     if constexpr (kIsHalf<From>) {
       return cast_flags<float, To>(static_cast<float>(a));
     } else if constexpr (sizeof(To) < 4 || std::is_same_v<To, std::int32_t>) {
-      return when(!(a > (std::is_same_v<From, float> ? From(-0x1.000002p31) : From(-0x1.00000002p31)) &&
-                    a < From(0x1p31)), kFpInvalid);
+      return when(
+          !(a > (std::is_same_v<From, float> ? From(-0x1.000002p31) : From(-0x1.00000002p31)) && a < From(0x1p31)),
+          kFpInvalid);
     } else {
       const From top = std::is_same_v<To, std::uint64_t> ? From(0x1p64) : From(0x1p63);
       return when(!(a >= From(-0x1p63) && a < top), kFpInvalid);

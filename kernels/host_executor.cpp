@@ -14,7 +14,8 @@ void report_events(gpu::DevicePtr word, std::uint32_t events) noexcept {
 namespace {
 
 void check_injection(const char* what) {
-  if (gpu::injection::should_fail()) throw gpu::DeviceError(std::string(what) + " on the host device: injected failure");
+  if (gpu::injection::should_fail())
+    throw gpu::DeviceError(std::string(what) + " on the host device: injected failure");
 }
 
 /// Everything is done when a call returns; no workspace is needed beyond what the C++ heap gives.

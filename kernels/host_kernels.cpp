@@ -1,4 +1,5 @@
-// The tables of the host executor's inner loops, and the loops that are not ufuncs: cast, select, ordered folds. Host code.
+// The tables of the host executor's inner loops, and the loops that are not ufuncs: cast, select, ordered folds. Host
+// code.
 #include "kernels/host_kernels.h"
 
 #include <cstring>
@@ -64,12 +65,15 @@ Kernel ufunc_kernel(Op op, DType type) noexcept {
 
 Kernel cast_kernel(DType from, DType to) noexcept {
 #define GPUSHIM_CAST_TO(from_type, dtype) &run_cast<from_type, CType<DType::dtype>>,
-#define GPUSHIM_CAST_ROW(T) {GPUSHIM_TYPES_ALL(GPUSHIM_CAST_TO, T)}
+#define GPUSHIM_CAST_ROW(T)               \
+  {                                       \
+    GPUSHIM_TYPES_ALL(GPUSHIM_CAST_TO, T) \
+  }
   static constexpr Kernel kCasts[kDTypeCount][kDTypeCount] = {
-      GPUSHIM_CAST_ROW(bool),          GPUSHIM_CAST_ROW(std::int8_t),   GPUSHIM_CAST_ROW(std::uint8_t),
-      GPUSHIM_CAST_ROW(std::int16_t),  GPUSHIM_CAST_ROW(std::uint16_t), GPUSHIM_CAST_ROW(std::int32_t),
-      GPUSHIM_CAST_ROW(std::uint32_t), GPUSHIM_CAST_ROW(std::int64_t),  GPUSHIM_CAST_ROW(std::uint64_t),
-      GPUSHIM_CAST_ROW(Half),          GPUSHIM_CAST_ROW(float),         GPUSHIM_CAST_ROW(double),
+      GPUSHIM_CAST_ROW(bool),           GPUSHIM_CAST_ROW(std::int8_t),     GPUSHIM_CAST_ROW(std::uint8_t),
+      GPUSHIM_CAST_ROW(std::int16_t),   GPUSHIM_CAST_ROW(std::uint16_t),   GPUSHIM_CAST_ROW(std::int32_t),
+      GPUSHIM_CAST_ROW(std::uint32_t),  GPUSHIM_CAST_ROW(std::int64_t),    GPUSHIM_CAST_ROW(std::uint64_t),
+      GPUSHIM_CAST_ROW(Half),           GPUSHIM_CAST_ROW(float),           GPUSHIM_CAST_ROW(double),
       GPUSHIM_CAST_ROW(Complex<float>), GPUSHIM_CAST_ROW(Complex<double>),
   };
   return kCasts[static_cast<int>(from)][static_cast<int>(to)];
@@ -83,7 +87,9 @@ Kernel select_kernel(DType type) noexcept {
 
 Folder* make_folder(Op op, DType type, bool in_order, FolderStorage& storage) noexcept {
   const int key = key_of(op, type);
-  const MakeFolder make = is_complex(type) ? complex_folder(key) : is_float(type) ? float_folder(key) : integer_folder(key);
+  const MakeFolder make = is_complex(type) ? complex_folder(key)
+                          : is_float(type) ? float_folder(key)
+                                           : integer_folder(key);
   if (make != nullptr) return make(in_order, storage);
   const Kernel kernel = ufunc_kernel(op, type);
   if (kernel == nullptr || op_info(op).n_inputs != 2 || op_result_type(op, type) != type) return nullptr;

@@ -137,9 +137,9 @@ constexpr MakeFolder folder_cell() {
 }  // namespace gpushim::kernels::host
 
 /// The cases of a group, which defines in_group(t).
-#define GPUSHIM_HOST_KERNEL_CASE(op, dtype)                                  \
+#define GPUSHIM_HOST_KERNEL_CASE(op, dtype)                                     \
   case static_cast<int>(Op::op) * kDTypeCount + static_cast<int>(DType::dtype): \
     return kernel_cell<Op::op, DType::dtype, in_group(DType::dtype)>();
-#define GPUSHIM_HOST_FOLDER_CASE(op, dtype)                                  \
+#define GPUSHIM_HOST_FOLDER_CASE(op, dtype)                                     \
   case static_cast<int>(Op::op) * kDTypeCount + static_cast<int>(DType::dtype): \
     return folder_cell<Op::op, DType::dtype, in_group(DType::dtype)>();

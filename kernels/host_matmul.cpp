@@ -1,7 +1,7 @@
 // Matrix products on the CPU. Host code.
 //
-// One tile of C at a time: its accumulators stay in a buffer of the accumulator's type while panels of A and B are packed
-// next to each other and multiplied. Packing hides the strides, widens the elements and conjugates.
+// One tile of C at a time: its accumulators stay in a buffer of the accumulator's type while panels of A and B are
+// packed next to each other and multiplied. Packing hides the strides, widens the elements and conjugates.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -122,18 +122,23 @@ void all_products(const MatMul& m) {
 void run_matmul(const MatMul& matmul) {
   // Sums and products wrap, so signed integers have the bits of unsigned ones.
   switch (matmul.type) {
-    case DType::kI8: return all_products<std::uint8_t>(matmul);
-    case DType::kI16: return all_products<std::uint16_t>(matmul);
-    case DType::kI32: return all_products<std::uint32_t>(matmul);
-    case DType::kI64: return all_products<std::uint64_t>(matmul);
+    case DType::kI8:
+      return all_products<std::uint8_t>(matmul);
+    case DType::kI16:
+      return all_products<std::uint16_t>(matmul);
+    case DType::kI32:
+      return all_products<std::uint32_t>(matmul);
+    case DType::kI64:
+      return all_products<std::uint64_t>(matmul);
 #define GPUSHIM_MATMUL_CASE(op, dtype) \
-  case DType::dtype: return all_products<CType<DType::dtype>>(matmul);
-    GPUSHIM_TYPES_BOOL(GPUSHIM_MATMUL_CASE, 0)
-    GPUSHIM_TYPES_INEXACT(GPUSHIM_MATMUL_CASE, 0)
-    GPUSHIM_MATMUL_CASE(0, kU8)
-    GPUSHIM_MATMUL_CASE(0, kU16)
-    GPUSHIM_MATMUL_CASE(0, kU32)
-    GPUSHIM_MATMUL_CASE(0, kU64)
+  case DType::dtype:                   \
+    return all_products<CType<DType::dtype>>(matmul);
+      GPUSHIM_TYPES_BOOL(GPUSHIM_MATMUL_CASE, 0)
+      GPUSHIM_TYPES_INEXACT(GPUSHIM_MATMUL_CASE, 0)
+      GPUSHIM_MATMUL_CASE(0, kU8)
+      GPUSHIM_MATMUL_CASE(0, kU16)
+      GPUSHIM_MATMUL_CASE(0, kU32)
+      GPUSHIM_MATMUL_CASE(0, kU64)
 #undef GPUSHIM_MATMUL_CASE
   }
 }

@@ -63,11 +63,16 @@ void load_lanes(const Space& space, std::uintptr_t base, const std::int64_t* str
     const char* from = reinterpret_cast<const char*>(base + offset);
     char* to = static_cast<char*>(lanes) + lane * size;
     switch (size) {
-      case 1: return gather<1>(from, stride, count, to);
-      case 2: return gather<2>(from, stride, count, to);
-      case 4: return gather<4>(from, stride, count, to);
-      case 8: return gather<8>(from, stride, count, to);
-      default: return gather<16>(from, stride, count, to);
+      case 1:
+        return gather<1>(from, stride, count, to);
+      case 2:
+        return gather<2>(from, stride, count, to);
+      case 4:
+        return gather<4>(from, stride, count, to);
+      case 8:
+        return gather<8>(from, stride, count, to);
+      default:
+        return gather<16>(from, stride, count, to);
     }
   });
   if (type == DType::kBool) {  // views of other bytes as bool: everything that is not 0 is true
@@ -85,11 +90,16 @@ void store_lanes(const Space& space, std::uintptr_t base, const std::int64_t* st
     const char* from = static_cast<const char*>(lanes) + lane * size;
     const bool* mask = where == nullptr ? nullptr : where + lane;
     switch (size) {
-      case 1: return scatter<1>(to, stride, count, from, mask);
-      case 2: return scatter<2>(to, stride, count, from, mask);
-      case 4: return scatter<4>(to, stride, count, from, mask);
-      case 8: return scatter<8>(to, stride, count, from, mask);
-      default: return scatter<16>(to, stride, count, from, mask);
+      case 1:
+        return scatter<1>(to, stride, count, from, mask);
+      case 2:
+        return scatter<2>(to, stride, count, from, mask);
+      case 4:
+        return scatter<4>(to, stride, count, from, mask);
+      case 8:
+        return scatter<8>(to, stride, count, from, mask);
+      default:
+        return scatter<16>(to, stride, count, from, mask);
     }
   });
 }

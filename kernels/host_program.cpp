@@ -1,6 +1,7 @@
 // Runs a program on the CPU. Host code.
 //
-// 1. The elements are numbered in C order and evaluated kLanes at a time. A register is a row of slots: kLanes * 8 bytes,
+// 1. The elements are numbered in C order and evaluated kLanes at a time. A register is a row of slots: kLanes * 8
+// bytes,
 //    in which the values lie contiguously; a complex128 takes its own row and the next, 16 bytes a value.
 // 2. Each instruction is one loop over the lanes.
 // 3. With a reduction, consecutive elements belong to one result as long as their outer index is the same, so the lanes
@@ -27,8 +28,7 @@ struct RegisterFile {
 
 class Run {
  public:
-  explicit Run(const Program& program)
-      : program_(program), registers_(std::make_unique_for_overwrite<RegisterFile>()) {
+  explicit Run(const Program& program) : program_(program), registers_(std::make_unique_for_overwrite<RegisterFile>()) {
     space_.ndim = program.ndim;
     std::memcpy(space_.shape, program.shape, sizeof(space_.shape));
   }
@@ -52,7 +52,8 @@ class Run {
         const Operand& from = program_.operands[in.a];
         return load_lanes(space_, from.base, from.strides, from.dtype, start, n, registers_->row(in.dst));
       }
-      case Op::kConst: return fill(in, n);
+      case Op::kConst:
+        return fill(in, n);
       case Op::kIndex: {
         auto* lanes = static_cast<std::int64_t*>(registers_->row(in.dst));
         for (int i = 0; i < n; ++i) lanes[i] = start + i;
@@ -63,8 +64,10 @@ class Run {
         const bool* where = in.c == kNoRegister ? nullptr : static_cast<const bool*>(registers_->row(in.c));
         return store_lanes(space_, to.base, to.strides, to.dtype, start, n, registers_->row(in.a), where);
       }
-      case Op::kCast: return apply(cast_kernel(in.type, in.to), in, 1, itemsize(in.type), in.to, n);
-      case Op::kSelect: return apply(select_kernel(in.type), in, 3, 1, in.type, n);
+      case Op::kCast:
+        return apply(cast_kernel(in.type, in.to), in, 1, itemsize(in.type), in.to, n);
+      case Op::kSelect:
+        return apply(select_kernel(in.type), in, 3, 1, in.type, n);
       default:
         return apply(ufunc_kernel(in.op, in.type), in, op_info(in.op).n_inputs, itemsize(in.type),
                      op_result_type(in.op, in.type), n);
@@ -101,9 +104,7 @@ class Run {
     for (int d = outer_.ndim; d < program_.ndim; ++d) inner_size_ *= program_.shape[d];
     folder_->begin(initial());
   }
-  const void* initial() const {
-    return program_.reduction.has_initial ? &program_.reduction.initial : nullptr;
-  }
+  const void* initial() const { return program_.reduction.has_initial ? &program_.reduction.initial : nullptr; }
 
   void fold_block(std::int64_t start, int n) {
     const std::size_t size = itemsize(program_.reduction.type);

@@ -1,12 +1,11 @@
 // Matrix products of integers (which wrap) and bools (or of ands), with any strides: host and device.
 //
-// A block makes a 64 x 64 tile of C, a thread 4 x 4 of it; tiles of A and B of depth 16 go through shared memory. Narrow
-// types are multiplied as uint32, which wraps to the same low bits.
-#include "kernels/integer_matmul.h"
-
+// A block makes a 64 x 64 tile of C, a thread 4 x 4 of it; tiles of A and B of depth 16 go through shared memory.
+// Narrow types are multiplied as uint32, which wraps to the same low bits.
 #include <algorithm>
 
 #include "kernels/device_code.h"
+#include "kernels/integer_matmul.h"
 #include "kernels/types.h"
 
 namespace gpushim::kernels {
@@ -55,15 +54,15 @@ __global__ void __launch_bounds__(kThreads) integer_matmul(const __grid_constant
         const int ar = along_k ? i / kDepth : i % kTile, ak = along_k ? i % kDepth : i / kTile;
         const bool a_inside = row + ar < args.m && depth + ak < args.k;
         a_tile[ak][ar] =
-            a_inside ? static_cast<W>(*reinterpret_cast<const T*>(a + (row + ar) * args.a_row + (depth + ak) * args.a_col))
-                     : W(0);
+            a_inside
+                ? static_cast<W>(*reinterpret_cast<const T*>(a + (row + ar) * args.a_row + (depth + ak) * args.a_col))
+                : W(0);
         const bool along_n = args.b_col < args.b_row;
         const int bc = along_n ? i % kTile : i / kDepth, bk = along_n ? i / kTile : i % kDepth;
         const bool b_inside = column + bc < args.n && depth + bk < args.k;
-        b_tile[bk][bc] =
-            b_inside
-                ? static_cast<W>(*reinterpret_cast<const T*>(b + (depth + bk) * args.b_row + (column + bc) * args.b_col))
-                : W(0);
+        b_tile[bk][bc] = b_inside ? static_cast<W>(*reinterpret_cast<const T*>(b + (depth + bk) * args.b_row +
+                                                                               (column + bc) * args.b_col))
+                                  : W(0);
       }
       __syncthreads();
 #pragma unroll
@@ -103,13 +102,19 @@ __global__ void __launch_bounds__(kThreads) integer_matmul(const __grid_constant
 
 const void* kernel_of(DType type) {
   switch (type) {
-    case DType::kBool: return reinterpret_cast<const void*>(&integer_matmul<std::uint8_t, bool>);
-    case DType::kI8: case DType::kU8: return reinterpret_cast<const void*>(&integer_matmul<std::uint8_t, std::uint32_t>);
-    case DType::kI16: case DType::kU16:
+    case DType::kBool:
+      return reinterpret_cast<const void*>(&integer_matmul<std::uint8_t, bool>);
+    case DType::kI8:
+    case DType::kU8:
+      return reinterpret_cast<const void*>(&integer_matmul<std::uint8_t, std::uint32_t>);
+    case DType::kI16:
+    case DType::kU16:
       return reinterpret_cast<const void*>(&integer_matmul<std::uint16_t, std::uint32_t>);
-    case DType::kI32: case DType::kU32:
+    case DType::kI32:
+    case DType::kU32:
       return reinterpret_cast<const void*>(&integer_matmul<std::uint32_t, std::uint32_t>);
-    default: return reinterpret_cast<const void*>(&integer_matmul<std::uint64_t, std::uint64_t>);
+    default:
+      return reinterpret_cast<const void*>(&integer_matmul<std::uint64_t, std::uint64_t>);
   }
 }
 

@@ -1,8 +1,8 @@
 // The interpreter: runs the instructions of a Code for 512 elements at a time. Device.
 //
-// A block is 128 threads, a thread has 4 lanes, a lane is one element. Registers are 8-byte slots in shared memory, laid
-// out [register][lane of the thread][thread], so a warp's accesses never conflict and no thread reads another's. One
-// instruction is one jump and then a loop over the thread's lanes, which the compiler overlaps.
+// A block is 128 threads, a thread has 4 lanes, a lane is one element. Registers are 8-byte slots in shared memory,
+// laid out [register][lane of the thread][thread], so a warp's accesses never conflict and no thread reads another's.
+// One instruction is one jump and then a loop over the thread's lanes, which the compiler overlaps.
 //
 // A lane past the end repeats the last element: it loads something valid, and is only kept from storing and from
 // reporting floating-point events.
@@ -59,7 +59,8 @@ struct Lanes {
   __device__ __forceinline__ std::int64_t number(int lane) const { return min(first + lane * kThreads, last); }
 };
 
-__device__ __forceinline__ Lanes make_lanes(std::int64_t first, std::int64_t end, std::int64_t fixed, bool along_outer) {
+__device__ __forceinline__ Lanes make_lanes(std::int64_t first, std::int64_t end, std::int64_t fixed,
+                                            bool along_outer) {
   Lanes lanes{first, end - 1, fixed, along_outer, 0};
 #pragma unroll
   for (int i = 0; i < kLanesOfThread; ++i) lanes.active |= (first + i * kThreads < end ? 1u : 0u) << i;
@@ -177,12 +178,24 @@ struct DoublePair {
 
 __device__ __forceinline__ void load_sized(int kind, int dst, const gpu::DevicePtr (&address)[kLanesOfThread]) {
   switch (kind) {
-    case 0: load_lanes<std::uint8_t, std::uint8_t>(dst, address); break;
-    case 1: load_lanes<std::uint16_t, std::uint16_t>(dst, address); break;
-    case 2: load_lanes<std::uint32_t, std::uint32_t>(dst, address); break;
-    case 3: load_lanes<std::uint64_t, std::uint64_t>(dst, address); break;
-    case 4: load_lanes<DoublePair, DoublePair>(dst, address); break;
-    default: load_lanes<bool, std::uint8_t>(dst, address); break;
+    case 0:
+      load_lanes<std::uint8_t, std::uint8_t>(dst, address);
+      break;
+    case 1:
+      load_lanes<std::uint16_t, std::uint16_t>(dst, address);
+      break;
+    case 2:
+      load_lanes<std::uint32_t, std::uint32_t>(dst, address);
+      break;
+    case 3:
+      load_lanes<std::uint64_t, std::uint64_t>(dst, address);
+      break;
+    case 4:
+      load_lanes<DoublePair, DoublePair>(dst, address);
+      break;
+    default:
+      load_lanes<bool, std::uint8_t>(dst, address);
+      break;
   }
 }
 
@@ -210,11 +223,21 @@ __device__ __forceinline__ void store_sized(int kind, CodeInstruction in, unsign
     }
   }
   switch (kind) {
-    case 0: store_lanes<std::uint8_t>(in.a, active, address); break;
-    case 1: store_lanes<std::uint16_t>(in.a, active, address); break;
-    case 2: store_lanes<std::uint32_t>(in.a, active, address); break;
-    case 3: store_lanes<std::uint64_t>(in.a, active, address); break;
-    default: store_lanes<DoublePair>(in.a, active, address); break;
+    case 0:
+      store_lanes<std::uint8_t>(in.a, active, address);
+      break;
+    case 1:
+      store_lanes<std::uint16_t>(in.a, active, address);
+      break;
+    case 2:
+      store_lanes<std::uint32_t>(in.a, active, address);
+      break;
+    case 3:
+      store_lanes<std::uint64_t>(in.a, active, address);
+      break;
+    default:
+      store_lanes<DoublePair>(in.a, active, address);
+      break;
   }
 }
 
@@ -309,17 +332,17 @@ __device__ __forceinline__ void run_op(CodeInstruction in, unsigned active, unsi
 template <CodeGroup kGroup, Op kOp, DType kType>
 constexpr bool kInGroup = code_group(kOp, UfuncRow<kOp>::kCost, kType) <= kGroup;
 
-#define GPUSHIM_CAST_CASE(from, to)                                                                     \
-  case cast_code(DType::from, DType::to):                                                               \
-    if constexpr (DType::from != DType::to) {                                                           \
-      run_cast<kGroup, CType<DType::from>, CType<DType::to>>(in, lanes.active, flags);                  \
-    }                                                                                                   \
+#define GPUSHIM_CAST_CASE(from, to)                                                    \
+  case cast_code(DType::from, DType::to):                                              \
+    if constexpr (DType::from != DType::to) {                                          \
+      run_cast<kGroup, CType<DType::from>, CType<DType::to>>(in, lanes.active, flags); \
+    }                                                                                  \
     break;
-#define GPUSHIM_OP_CASE(op_name, dtype)                                                                 \
-  case ufunc_code(Op::op_name, DType::dtype):                                                           \
-    if constexpr (kInGroup<kGroup, Op::op_name, DType::dtype>) {                                        \
-      run_op<kGroup, Op::op_name, CType<DType::dtype>>(in, lanes.active, flags);                        \
-    }                                                                                                   \
+#define GPUSHIM_OP_CASE(op_name, dtype)                                          \
+  case ufunc_code(Op::op_name, DType::dtype):                                    \
+    if constexpr (kInGroup<kGroup, Op::op_name, DType::dtype>) {                 \
+      run_op<kGroup, Op::op_name, CType<DType::dtype>>(in, lanes.active, flags); \
+    }                                                                            \
     break;
 
 /// Runs instructions [begin, end).
@@ -330,31 +353,58 @@ __device__ __forceinline__ void execute(const Code& code, int begin, int end, co
     const CodeInstruction in = code.instructions[at];
     gpu::DevicePtr address[kLanesOfThread];
     switch (in.code) {
-      case kCodeLoadLinear: case kCodeLoadLinear + 1: case kCodeLoadLinear + 2: case kCodeLoadLinear + 3:
-      case kCodeLoadLinear + 4: case kCodeLoadLinear + 5:
+      case kCodeLoadLinear:
+      case kCodeLoadLinear + 1:
+      case kCodeLoadLinear + 2:
+      case kCodeLoadLinear + 3:
+      case kCodeLoadLinear + 4:
+      case kCodeLoadLinear + 5:
         linear_addresses<kFold>(code.operands[in.a], lanes, address);
         load_sized(in.code - kCodeLoadLinear, in.dst, address);
         break;
-      case kCodeLoadNd: case kCodeLoadNd + 1: case kCodeLoadNd + 2: case kCodeLoadNd + 3: case kCodeLoadNd + 4:
+      case kCodeLoadNd:
+      case kCodeLoadNd + 1:
+      case kCodeLoadNd + 2:
+      case kCodeLoadNd + 3:
+      case kCodeLoadNd + 4:
       case kCodeLoadNd + 5:
         nd_addresses<kFold>(code, code.operands[in.a], lanes, address);
         load_sized(in.code - kCodeLoadNd, in.dst, address);
         break;
-      case kCodeStoreLinear: case kCodeStoreLinear + 1: case kCodeStoreLinear + 2: case kCodeStoreLinear + 3:
+      case kCodeStoreLinear:
+      case kCodeStoreLinear + 1:
+      case kCodeStoreLinear + 2:
+      case kCodeStoreLinear + 3:
       case kCodeStoreLinear + 4:
         linear_addresses<kFold>(code.operands[in.b], lanes, address);
         store_sized(in.code - kCodeStoreLinear, in, lanes.active, address);
         break;
-      case kCodeStoreNd: case kCodeStoreNd + 1: case kCodeStoreNd + 2: case kCodeStoreNd + 3: case kCodeStoreNd + 4:
+      case kCodeStoreNd:
+      case kCodeStoreNd + 1:
+      case kCodeStoreNd + 2:
+      case kCodeStoreNd + 3:
+      case kCodeStoreNd + 4:
         nd_addresses<kFold>(code, code.operands[in.b], lanes, address);
         store_sized(in.code - kCodeStoreNd, in, lanes.active, address);
         break;
-      case kCodeConst: put_constant<1>(in.dst, code.constants[in.a]); break;
-      case kCodeConst + 1: put_constant<2>(in.dst, code.constants[in.a]); break;
-      case kCodeSelect: select_slots<1>(in); break;
-      case kCodeSelect + 1: select_slots<2>(in); break;
-      case kCodeMove: move_slots<1>(in.dst, in.a); break;
-      case kCodeMove + 1: move_slots<2>(in.dst, in.a); break;
+      case kCodeConst:
+        put_constant<1>(in.dst, code.constants[in.a]);
+        break;
+      case kCodeConst + 1:
+        put_constant<2>(in.dst, code.constants[in.a]);
+        break;
+      case kCodeSelect:
+        select_slots<1>(in);
+        break;
+      case kCodeSelect + 1:
+        select_slots<2>(in);
+        break;
+      case kCodeMove:
+        move_slots<1>(in.dst, in.a);
+        break;
+      case kCodeMove + 1:
+        move_slots<2>(in.dst, in.a);
+        break;
       case kCodeIndex:
 #pragma unroll
         for (int i = 0; i < kLanesOfThread; ++i) {
@@ -364,18 +414,20 @@ __device__ __forceinline__ void execute(const Code& code, int begin, int end, co
           Slots::put<std::int64_t>(in.dst, i, outer * code.inner_size + inner);
         }
         break;
-#define GPUSHIM_CAST_ROW(unused, from)                                                                        \
-  GPUSHIM_CAST_CASE(from, kBool) GPUSHIM_CAST_CASE(from, kI8) GPUSHIM_CAST_CASE(from, kU8)                    \
-  GPUSHIM_CAST_CASE(from, kI16) GPUSHIM_CAST_CASE(from, kU16) GPUSHIM_CAST_CASE(from, kI32)                   \
-  GPUSHIM_CAST_CASE(from, kU32) GPUSHIM_CAST_CASE(from, kI64) GPUSHIM_CAST_CASE(from, kU64)                   \
-  GPUSHIM_CAST_CASE(from, kF16) GPUSHIM_CAST_CASE(from, kF32) GPUSHIM_CAST_CASE(from, kF64)                   \
-  GPUSHIM_CAST_CASE(from, kC64) GPUSHIM_CAST_CASE(from, kC128)
-      GPUSHIM_TYPES_ALL(GPUSHIM_CAST_ROW, 0)
+#define GPUSHIM_CAST_ROW(unused, from)                                                                  \
+  GPUSHIM_CAST_CASE(from, kBool)                                                                        \
+  GPUSHIM_CAST_CASE(from, kI8) GPUSHIM_CAST_CASE(from, kU8) GPUSHIM_CAST_CASE(from, kI16)               \
+      GPUSHIM_CAST_CASE(from, kU16) GPUSHIM_CAST_CASE(from, kI32) GPUSHIM_CAST_CASE(from, kU32)         \
+          GPUSHIM_CAST_CASE(from, kI64) GPUSHIM_CAST_CASE(from, kU64) GPUSHIM_CAST_CASE(from, kF16)     \
+              GPUSHIM_CAST_CASE(from, kF32) GPUSHIM_CAST_CASE(from, kF64) GPUSHIM_CAST_CASE(from, kC64) \
+                  GPUSHIM_CAST_CASE(from, kC128)
+        GPUSHIM_TYPES_ALL(GPUSHIM_CAST_ROW, 0)
 #undef GPUSHIM_CAST_ROW
 #define GPUSHIM_UFUNC(name, inputs, TYPES, ...) GPUSHIM_TYPES_##TYPES(GPUSHIM_OP_CASE, name)
 #include "kernels/ufuncs.def"
 #undef GPUSHIM_UFUNC
-      default: break;
+      default:
+        break;
     }
   }
 }

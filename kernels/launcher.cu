@@ -1,7 +1,6 @@
 // The launcher. Host code.
-#include "kernels/launcher.h"
-
 #include "gpu/cuda_error.h"
+#include "kernels/launcher.h"
 
 namespace gpushim::kernels {
 namespace {
@@ -38,8 +37,8 @@ void Launcher::allow_shared(const void* kernel, std::size_t bytes) {
   for (const void*& known : large_kernels_) {
     if (known == kernel) return;
     if (known != nullptr) continue;
-    GPUSHIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                      static_cast<int>(shared_limit())));
+    GPUSHIM_CUDA(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_limit())));
     known = kernel;
     return;
   }

@@ -13,8 +13,8 @@ class Launcher {
  public:
   explicit Launcher(gpu::CudaDevice& device) : device_(device) {}
 
-  /// Launches on the device's stream; the device's context must be current. Throws DeviceError when that fails, also when
-  /// failure injection says so: then nothing was launched.
+  /// Launches on the device's stream; the device's context must be current. Throws DeviceError when that fails, also
+  /// when failure injection says so: then nothing was launched.
   void launch(const void* kernel, dim3 grid, unsigned threads, std::size_t shared_bytes, void** arguments);
 
   template <class Argument>

@@ -11,12 +11,13 @@ constexpr int kFirstUfunc = static_cast<int>(Op::kSelect) + 1;
 constexpr int kUfuncCount = static_cast<int>(Op::kCount) - kFirstUfunc;
 
 constexpr OpInfo kMachineOps[kFirstUfunc] = {
-    {"load", 0, 0, false, false, 1},  {"const", 0, 0, false, false, 0}, {"index", 0, 0, false, false, 1},
-    {"cast", 1, 0, false, false, 1},  {"store", 1, 0, false, false, 1}, {"select", 3, 0, false, false, 1},
+    {"load", 0, 0, false, false, 1}, {"const", 0, 0, false, false, 0}, {"index", 0, 0, false, false, 1},
+    {"cast", 1, 0, false, false, 1}, {"store", 1, 0, false, false, 1}, {"select", 3, 0, false, false, 1},
 };
 
-#define GPUSHIM_UFUNC(name, inputs, TYPES, RESULT, expression, IDENTITY, ASSOCIATIVE, FP, COST) \
-  {#name, inputs, GPUSHIM_TYPE_MASK(GPUSHIM_TYPES_##TYPES), Identity::k##IDENTITY != Identity::kNONE, ASSOCIATIVE, COST},
+#define GPUSHIM_UFUNC(name, inputs, TYPES, RESULT, expression, IDENTITY, ASSOCIATIVE, FP, COST)             \
+  {#name,       inputs, GPUSHIM_TYPE_MASK(GPUSHIM_TYPES_##TYPES), Identity::k##IDENTITY != Identity::kNONE, \
+   ASSOCIATIVE, COST},
 constexpr OpInfo kUfuncs[] = {
 #include "kernels/ufuncs.def"
 };
@@ -54,8 +55,9 @@ constexpr bool names_are_unique() {
 }
 static_assert(names_are_unique(), "ufuncs.def: two rows of one name");
 
-constexpr const char* kDTypeNames[kDTypeCount] = {"bool",   "int8",   "uint8",   "int16",   "uint16",  "int32",     "uint32",
-                                                  "int64",  "uint64", "float16", "float32", "float64", "complex64", "complex128"};
+constexpr const char* kDTypeNames[kDTypeCount] = {"bool",    "int8",    "uint8",     "int16",     "uint16",
+                                                  "int32",   "uint32",  "int64",     "uint64",    "float16",
+                                                  "float32", "float64", "complex64", "complex128"};
 
 template <class T>
 Constant constant_of(T value) {
@@ -76,11 +78,14 @@ const OpInfo& op_info(Op op) noexcept {
 DType op_result_type(Op op, DType t) noexcept {
   switch (op) {
 #define GPUSHIM_UFUNC(name, inputs, TYPES, RESULT, ...) \
-  case Op::name: return GPUSHIM_RESULT_##RESULT(t);
+  case Op::name:                                        \
+    return GPUSHIM_RESULT_##RESULT(t);
 #include "kernels/ufuncs.def"
 #undef GPUSHIM_UFUNC
-    case Op::kIndex: return DType::kI64;
-    default: return t;
+    case Op::kIndex:
+      return DType::kI64;
+    default:
+      return t;
   }
 }
 
@@ -89,7 +94,8 @@ Constant op_identity(Op op, DType t) noexcept {
   GPUSHIM_INVARIANT(index >= 0 && kIdentities[index] != Identity::kNONE);
   switch (t) {
 #define GPUSHIM_IDENTITY_CASE(op, dtype) \
-  case DType::dtype: return constant_of(identity_value<CType<DType::dtype>>(kIdentities[index]));
+  case DType::dtype:                     \
+    return constant_of(identity_value<CType<DType::dtype>>(kIdentities[index]));
     GPUSHIM_TYPES_ALL(GPUSHIM_IDENTITY_CASE, 0)
 #undef GPUSHIM_IDENTITY_CASE
   }

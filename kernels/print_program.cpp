@@ -26,16 +26,22 @@ struct Listing {
 void print_instruction(Listing& to, const Instruction& i) {
   const char* type = dtype_name(i.type);
   switch (i.op) {
-    case Op::kLoad: return to.add("  r%d = load operand %d (%s)\n", i.dst, i.a, type);
-    case Op::kConst: return to.add("  r%d = constant %d (%s)\n", i.dst, i.a, type);
-    case Op::kIndex: return to.add("  r%d = index\n", i.dst);
-    case Op::kCast: return to.add("  r%d = cast r%d %s -> %s\n", i.dst, i.a, type, dtype_name(i.to));
-    case Op::kSelect: return to.add("  r%d = select r%d ? r%d : r%d  %s\n", i.dst, i.a, i.b, i.c, type);
+    case Op::kLoad:
+      return to.add("  r%d = load operand %d (%s)\n", i.dst, i.a, type);
+    case Op::kConst:
+      return to.add("  r%d = constant %d (%s)\n", i.dst, i.a, type);
+    case Op::kIndex:
+      return to.add("  r%d = index\n", i.dst);
+    case Op::kCast:
+      return to.add("  r%d = cast r%d %s -> %s\n", i.dst, i.a, type, dtype_name(i.to));
+    case Op::kSelect:
+      return to.add("  r%d = select r%d ? r%d : r%d  %s\n", i.dst, i.a, i.b, i.c, type);
     case Op::kStore:
       to.add("  store r%d -> operand %d (%s)", i.a, i.b, type);
       if (i.c != kNoRegister) to.add(" where r%d", i.c);
       return to.add("\n");
-    default: break;
+    default:
+      break;
   }
   const OpInfo& info = op_info(i.op);
   to.add("  r%d = %s r%d", i.dst, info.name, i.a);

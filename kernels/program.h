@@ -46,8 +46,8 @@ enum class Op : std::uint16_t {
 
 struct Instruction {
   Op op;
-  DType type;         ///< the type of the inputs (of the value, for load, store, select)
-  DType to;           ///< kCast: the result's type
+  DType type;  ///< the type of the inputs (of the value, for load, store, select)
+  DType to;    ///< kCast: the result's type
   std::uint8_t dst;
   std::uint8_t a;
   std::uint8_t b;
@@ -88,7 +88,7 @@ struct Program {
   std::uint8_t n_constants;
   std::uint8_t n_registers;
   Reduction reduction;
-  gpu::DevicePtr fp_status;      ///< device address of a uint32 word that collects FpFlag bits; 0 = not wanted
+  gpu::DevicePtr fp_status;  ///< device address of a uint32 word that collects FpFlag bits; 0 = not wanted
   Operand operands[kMaxOperands];
   Constant constants[kMaxConstants];
   Instruction instructions[kMaxInstructions];
@@ -96,12 +96,12 @@ struct Program {
 
 /// What a row of ufuncs.def says, at run time.
 struct OpInfo {
-  const char* name;           ///< the op's name, e.g. "add"
-  std::uint8_t n_inputs;      ///< 1 to 3
-  std::uint16_t types;        ///< bit i: defined for DType(i) as input type
+  const char* name;       ///< the op's name, e.g. "add"
+  std::uint8_t n_inputs;  ///< 1 to 3
+  std::uint16_t types;    ///< bit i: defined for DType(i) as input type
   bool has_identity;
-  bool associative;           ///< may be folded as a tree
-  std::uint8_t cost;          ///< nanoseconds an element on one CPU core times 4, roughly; for placement
+  bool associative;   ///< may be folded as a tree
+  std::uint8_t cost;  ///< nanoseconds an element on one CPU core times 4, roughly; for placement
 };
 const OpInfo& op_info(Op op) noexcept;
 /// The type of the result for inputs of type t (bool for comparisons, float for abs of complex...).

@@ -1,8 +1,8 @@
 // Accumulations with any operation, by the interpreter. Device. Hot cases have kernels of their own (fast_scan.cu).
 //
 // Columns: a lane has a line and goes along it. Rows: a block has a segment of a line and goes along it by tiles of 512
-// lanes; inside a tile, lane i takes in lane i - 1, then i - 2, i - 4, ... i - 256, and then everything before the tile.
-// What comes before the segment was found by a fold of every segment and a scan of those results.
+// lanes; inside a tile, lane i takes in lane i - 1, then i - 2, i - 4, ... i - 256, and then everything before the
+// tile. What comes before the segment was found by a fold of every segment and a scan of those results.
 #pragma once
 
 #include "kernels/fold.cuh"
@@ -80,8 +80,8 @@ __device__ __forceinline__ void scan_row(FoldState& state, std::int64_t line, st
 }
 
 template <CodeGroup kGroup>
-__global__ void __launch_bounds__(kThreads) interpret_scan(const __grid_constant__ Code code,
-                                                           const __grid_constant__ ScanWork work) {
+__global__ void __launch_bounds__(kThreads)
+    interpret_scan(const __grid_constant__ Code code, const __grid_constant__ ScanWork work) {
   share_code(code);
   FoldState state = fold_state(code);
   for (std::int64_t piece = blockIdx.x; piece < work.pieces; piece += gridDim.x) {

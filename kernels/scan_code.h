@@ -9,7 +9,8 @@ namespace gpushim::kernels {
 /// The scan as a program that folds the axis; its result operand (1) has the axis's stride too.
 Program scan_as_program(const Scan& scan);
 
-/// Instructions after a fold's: `finish_at` is the step spare = neighbour op acc, then come the narrowing and the store.
+/// Instructions after a fold's: `finish_at` is the step spare = neighbour op acc, then come the narrowing and the
+/// store.
 struct ScanCode {
   Code code;
   bool columns;

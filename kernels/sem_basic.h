@@ -87,9 +87,12 @@ GPUSHIM_HD inline auto imag(T a) {
   if constexpr (kIsComplex<T>) {
     return a.im;
   } else {
-    return bits_as<T>(static_cast<std::conditional_t<sizeof(T) == 8, std::uint64_t,
-                      std::conditional_t<sizeof(T) == 4, std::uint32_t,
-                      std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>>(0));
+    return bits_as<T>(
+        static_cast<
+            std::conditional_t<sizeof(T) == 8, std::uint64_t,
+                               std::conditional_t<sizeof(T) == 4, std::uint32_t,
+                                                  std::conditional_t<sizeof(T) == 2, std::uint16_t, std::uint8_t>>>>(
+            0));
   }
 }
 template <class T>
@@ -126,11 +129,15 @@ GPUSHIM_HD inline bool truth(T a) {
 
 // ---- arithmetic
 
-#define GPUSHIM_SEM_ARITHMETIC(name, op)                                                       \
-  template <Integer T>                                                                         \
-  GPUSHIM_HD inline T name(T a, T b) { return static_cast<T>(Wrap<T>(a) op Wrap<T>(b)); }      \
-  template <Real T>                                                                            \
-  GPUSHIM_HD inline T name(T a, T b) { return a op b; }                                        \
+#define GPUSHIM_SEM_ARITHMETIC(name, op)             \
+  template <Integer T>                               \
+  GPUSHIM_HD inline T name(T a, T b) {               \
+    return static_cast<T>(Wrap<T>(a) op Wrap<T>(b)); \
+  }                                                  \
+  template <Real T>                                  \
+  GPUSHIM_HD inline T name(T a, T b) {               \
+    return a op b;                                   \
+  }                                                  \
   GPUSHIM_HD inline Half name(Half a, Half b) { return Half(float(a) op float(b)); }
 GPUSHIM_SEM_ARITHMETIC(add, +)
 GPUSHIM_SEM_ARITHMETIC(subtract, -)
@@ -140,9 +147,13 @@ GPUSHIM_SEM_ARITHMETIC(multiply, *)
 GPUSHIM_HD inline bool add(bool a, bool b) { return a || b; }
 GPUSHIM_HD inline bool multiply(bool a, bool b) { return a && b; }
 template <AnyComplex T>
-GPUSHIM_HD inline T add(T a, T b) { return {a.re + b.re, a.im + b.im}; }
+GPUSHIM_HD inline T add(T a, T b) {
+  return {a.re + b.re, a.im + b.im};
+}
 template <AnyComplex T>
-GPUSHIM_HD inline T subtract(T a, T b) { return {a.re - b.re, a.im - b.im}; }
+GPUSHIM_HD inline T subtract(T a, T b) {
+  return {a.re - b.re, a.im - b.im};
+}
 GPUSHIM_HD inline float fused(float a, float b, float c) { return ::fmaf(a, b, c); }
 GPUSHIM_HD inline double fused(double a, double b, double c) { return ::fma(a, b, c); }
 /// Fused where NumPy's vector loops are, on every x86-64 with FMA3: the only fused operations of the exact functions.
@@ -152,12 +163,18 @@ GPUSHIM_HD inline T multiply(T a, T b) {
 }
 
 template <Integer T>
-GPUSHIM_HD inline T negative(T a) { return static_cast<T>(Wrap<T>(0) - Wrap<T>(a)); }
+GPUSHIM_HD inline T negative(T a) {
+  return static_cast<T>(Wrap<T>(0) - Wrap<T>(a));
+}
 template <Real T>
-GPUSHIM_HD inline T negative(T a) { return -a; }
+GPUSHIM_HD inline T negative(T a) {
+  return -a;
+}
 GPUSHIM_HD inline Half negative(Half a) { return half_from_bits(a.bits ^ 0x8000u); }
 template <AnyComplex T>
-GPUSHIM_HD inline T negative(T a) { return {-a.re, -a.im}; }
+GPUSHIM_HD inline T negative(T a) {
+  return {-a.re, -a.im};
+}
 
 template <Wrapped T>
 GPUSHIM_HD inline T absolute(T a) {
@@ -180,7 +197,9 @@ GPUSHIM_HD inline T conjugate(T a) {
   }
 }
 template <class T>
-GPUSHIM_HD inline T square(T a) { return multiply(a, a); }
+GPUSHIM_HD inline T square(T a) {
+  return multiply(a, a);
+}
 
 template <Ordered T>
 GPUSHIM_HD inline T sign(T a) {
@@ -242,13 +261,21 @@ GPUSHIM_HD inline T power(T a, T b) {
 // ---- bits
 
 template <Wrapped T>
-GPUSHIM_HD inline T bitwise_and(T a, T b) { return static_cast<T>(a & b); }
+GPUSHIM_HD inline T bitwise_and(T a, T b) {
+  return static_cast<T>(a & b);
+}
 template <Wrapped T>
-GPUSHIM_HD inline T bitwise_or(T a, T b) { return static_cast<T>(a | b); }
+GPUSHIM_HD inline T bitwise_or(T a, T b) {
+  return static_cast<T>(a | b);
+}
 template <Wrapped T>
-GPUSHIM_HD inline T bitwise_xor(T a, T b) { return static_cast<T>(a ^ b); }
+GPUSHIM_HD inline T bitwise_xor(T a, T b) {
+  return static_cast<T>(a ^ b);
+}
 template <Integer T>
-GPUSHIM_HD inline T invert(T a) { return static_cast<T>(~a); }
+GPUSHIM_HD inline T invert(T a) {
+  return static_cast<T>(~a);
+}
 GPUSHIM_HD inline bool invert(bool a) { return !a; }
 /// A shift by the width or more, or by a negative count, shifts everything out.
 template <Integer T>
@@ -324,9 +351,13 @@ GPUSHIM_HD inline bool greater_equal(T a, T b) {
   }
 }
 template <class T>
-GPUSHIM_HD inline bool less(T a, T b) { return greater(b, a); }
+GPUSHIM_HD inline bool less(T a, T b) {
+  return greater(b, a);
+}
 template <class T>
-GPUSHIM_HD inline bool less_equal(T a, T b) { return greater_equal(b, a); }
+GPUSHIM_HD inline bool less_equal(T a, T b) {
+  return greater_equal(b, a);
+}
 
 /// A NaN wins. Of two equal floats (zeros of both signs) b is taken, as x86's maxps does; of float16 and complex, a.
 template <class T>

@@ -1,7 +1,7 @@
 // Semantics of complex numbers. Host and device. Included through semantics.h.
 //
-// Division and the other algebra follow NumPy's formulas in the type itself; the transcendental functions are computed in
-// double for both types, with the special values of C99's Annex G, which are NumPy's.
+// Division and the other algebra follow NumPy's formulas in the type itself; the transcendental functions are computed
+// in double for both types, with the special values of C99's Annex G, which are NumPy's.
 #pragma once
 
 #include "kernels/sem_float.h"
@@ -42,11 +42,17 @@ GPUSHIM_HD inline T reciprocal(T a) {
   return {ratio / size, Part(-1) / size};
 }
 template <AnyComplex T>
-GPUSHIM_HD inline auto absolute(T a) { return hypot(a.re, a.im); }
+GPUSHIM_HD inline auto absolute(T a) {
+  return hypot(a.re, a.im);
+}
 template <AnyComplex T>
-GPUSHIM_HD inline auto angle(T a) { return arctan2(a.im, a.re); }
+GPUSHIM_HD inline auto angle(T a) {
+  return arctan2(a.im, a.re);
+}
 template <AnyComplex T>
-GPUSHIM_HD inline T rint(T a) { return {rint(a.re), rint(a.im)}; }
+GPUSHIM_HD inline T rint(T a) {
+  return {rint(a.re), rint(a.im)};
+}
 /// z / |z|; of 0, 0; of an infinite part, the direction; NaN where there is none.
 template <AnyComplex T>
 GPUSHIM_HD inline T sign(T a) {

@@ -1,8 +1,8 @@
 // Semantics: roots, exponentials and hyperbolic functions of complex numbers. Host and device. Included through
 // semantics.h; the inverse functions are in sem_complex_arc.h.
 //
-// One algorithm, in double; complex64 widens and narrows, which also makes its results nearly correctly rounded. Special
-// values are those of C99's Annex G; where the standard leaves a sign open, glibc's, because NumPy calls glibc.
+// One algorithm, in double; complex64 widens and narrows, which also makes its results nearly correctly rounded.
+// Special values are those of C99's Annex G; where the standard leaves a sign open, glibc's, because NumPy calls glibc.
 #pragma once
 
 #include "kernels/sem_complex.h"
@@ -103,8 +103,8 @@ GPUSHIM_HD inline double log_of_size(Complex128 z) {
   if (big >= 0x1p1022) return ::log(hypot(x * 0.5, y * 0.5)) + kLn2;
   if (big < 0x1p-968 && big > 0) return ::log(hypot(x * 0x1p100, y * 0x1p100)) - 100 * kLn2;
   const double size = hypot(x, y);
-  if (size > 0.7 && size < 1.75) return x > y ? ::log1p(sum_of_squares_and(x, y, -1)) / 2
-                                              : ::log1p(sum_of_squares_and(y, x, -1)) / 2;
+  if (size > 0.7 && size < 1.75)
+    return x > y ? ::log1p(sum_of_squares_and(x, y, -1)) / 2 : ::log1p(sum_of_squares_and(y, x, -1)) / 2;
   return ::log(size);
 }
 GPUSHIM_HD inline Complex128 log(Complex128 z) { return {log_of_size(z), angle(z)}; }

@@ -2,8 +2,8 @@
 // Included through semantics.h.
 //
 // Mathematical functions are libm's on the host and CUDA's on the device. Where CUDA's float function may be more than
-// 2 ulp off (tanf, sinhf, powf, atan2f, hypotf, asinhf, acoshf, atanhf), it is computed in double and rounded; its double
-// asinh and acosh (3 ulp) are replaced by ours.
+// 2 ulp off (tanf, sinhf, powf, atan2f, hypotf, asinhf, acoshf, atanhf), it is computed in double and rounded; its
+// double asinh and acosh (3 ulp) are replaced by ours.
 #pragma once
 
 #include <cmath>
@@ -43,7 +43,9 @@ GPUSHIM_HD inline Half copysign(Half a, Half b) { return half_from_bits((a.bits 
 // ---- division
 
 template <Real T>
-GPUSHIM_HD inline T divide(T a, T b) { return a / b; }
+GPUSHIM_HD inline T divide(T a, T b) {
+  return a / b;
+}
 GPUSHIM_SEM_HALF2(divide)
 
 GPUSHIM_SEM_REAL2(fmod, ::fmodf(a, b), ::fmod(a, b))
@@ -72,18 +74,26 @@ GPUSHIM_HD inline QuotientRest<T> divmod(T a, T b) {
   return {whole, rest};
 }
 template <Real T>
-GPUSHIM_HD inline T floor_divide(T a, T b) { return b == 0 ? a / b : divmod(a, b).quotient; }
+GPUSHIM_HD inline T floor_divide(T a, T b) {
+  return b == 0 ? a / b : divmod(a, b).quotient;
+}
 template <Real T>
-GPUSHIM_HD inline T remainder(T a, T b) { return b == 0 ? fmod(a, b) : divmod(a, b).rest; }
+GPUSHIM_HD inline T remainder(T a, T b) {
+  return b == 0 ? fmod(a, b) : divmod(a, b).rest;
+}
 GPUSHIM_SEM_HALF2(floor_divide)
 GPUSHIM_SEM_HALF2(remainder)
 
 template <Real T>
-GPUSHIM_HD inline T reciprocal(T a) { return T(1) / a; }
+GPUSHIM_HD inline T reciprocal(T a) {
+  return T(1) / a;
+}
 GPUSHIM_SEM_HALF1(reciprocal)
 /// NumPy computes (T)(1.0 / a): of 0, the conversion of infinity.
 template <Integer T>
-GPUSHIM_HD inline T reciprocal(T a) { return to_integer<T>(1.0 / static_cast<double>(a)); }
+GPUSHIM_HD inline T reciprocal(T a) {
+  return to_integer<T>(1.0 / static_cast<double>(a));
+}
 
 // ---- rounding; integers and bools are whole already
 
@@ -92,16 +102,24 @@ GPUSHIM_SEM_REAL1(ceil, ::ceilf(a), ::ceil(a))
 GPUSHIM_SEM_REAL1(trunc, ::truncf(a), ::trunc(a))
 GPUSHIM_SEM_REAL1(rint, ::rintf(a), ::rint(a))  // half to even
 template <Wrapped T>
-GPUSHIM_HD inline T floor(T a) { return a; }
+GPUSHIM_HD inline T floor(T a) {
+  return a;
+}
 template <Wrapped T>
-GPUSHIM_HD inline T ceil(T a) { return a; }
+GPUSHIM_HD inline T ceil(T a) {
+  return a;
+}
 template <Wrapped T>
-GPUSHIM_HD inline T trunc(T a) { return a; }
+GPUSHIM_HD inline T trunc(T a) {
+  return a;
+}
 
 // ---- the parts of a float
 
 template <Real T>
-GPUSHIM_HD inline T modf_fraction(T a) { return copysign(isinf(a) ? T(0) : a - trunc(a), a); }
+GPUSHIM_HD inline T modf_fraction(T a) {
+  return copysign(isinf(a) ? T(0) : a - trunc(a), a);
+}
 GPUSHIM_SEM_HALF1(modf_fraction)
 
 /// a = mantissa * 2**exponent, 0.5 <= |mantissa| < 1; the exponent of 0, infinity and NaN is 0.
@@ -153,7 +171,9 @@ GPUSHIM_HD inline Half spacing(Half a) {
 }
 
 template <Real T>
-GPUSHIM_HD inline T heaviside(T a, T at_zero) { return a == 0 ? at_zero : a < 0 ? T(0) : a > 0 ? T(1) : a; }
+GPUSHIM_HD inline T heaviside(T a, T at_zero) {
+  return a == 0 ? at_zero : a < 0 ? T(0) : a > 0 ? T(1) : a;
+}
 GPUSHIM_SEM_HALF2(heaviside)
 
 // ---- mathematical functions

@@ -10,5 +10,5 @@
 
 #include "kernels/sem_basic.h"
 #include "kernels/sem_cast.h"
-#include "kernels/sem_float.h"
 #include "kernels/sem_complex.h"
+#include "kernels/sem_float.h"

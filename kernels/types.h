@@ -71,8 +71,9 @@ GPUSHIM_HD inline float half_value(std::uint16_t bits) noexcept {
 
 /// float16 as it lies in memory. Arithmetic is done in float and rounded, as in NumPy.
 ///
-/// Device code must store one as 16 bits, never byte by byte (a memcpy to an address of unknown alignment): ptxas 13.0 folds
-/// cvt.rn.f16.f32 into the store of its low byte and writes the number truncated to an integer there. Seen on an H200.
+/// Device code must store one as 16 bits, never byte by byte (a memcpy to an address of unknown alignment): ptxas 13.0
+/// folds cvt.rn.f16.f32 into the store of its low byte and writes the number truncated to an integer there. Seen on an
+/// H200.
 struct Half {
   std::uint16_t bits;
 
@@ -100,13 +101,13 @@ template <DType t>
 struct CTypeOf;
 template <class T>
 struct DTypeOfImpl;
-#define GPUSHIM_C_TYPE(dtype, type) \
-  template <>                       \
-  struct CTypeOf<DType::dtype> {    \
-    using Type = type;              \
-  };                                \
-  template <>                       \
-  struct DTypeOfImpl<type> {        \
+#define GPUSHIM_C_TYPE(dtype, type)               \
+  template <>                                     \
+  struct CTypeOf<DType::dtype> {                  \
+    using Type = type;                            \
+  };                                              \
+  template <>                                     \
+  struct DTypeOfImpl<type> {                      \
     static constexpr DType kValue = DType::dtype; \
   };
 GPUSHIM_C_TYPE(kBool, bool)

@@ -1,14 +1,14 @@
 // Tuned kernels for arithmetic and comparison, and the choice of a tuned kernel. Host and device.
-#include "kernels/vector_ops.h"
-
 #include "kernels/vector_ops.cuh"
+#include "kernels/vector_ops.h"
 #include "kernels/vector_table.h"
 
 namespace gpushim::kernels {
 
 const void* arithmetic_kernel(Op op, DType type) {
-#define GPUSHIM_VECTOR_OP(name, dtype) \
-  if (op == Op::name && type == DType::dtype) return reinterpret_cast<const void*>(&vector_op<Op::name, CType<DType::dtype>>);
+#define GPUSHIM_VECTOR_OP(name, dtype)        \
+  if (op == Op::name && type == DType::dtype) \
+    return reinterpret_cast<const void*>(&vector_op<Op::name, CType<DType::dtype>>);
 #define GPUSHIM_VECTOR_ARITHMETIC
 #include "kernels/vector_ops.def"
 #undef GPUSHIM_VECTOR_ARITHMETIC
@@ -41,8 +41,8 @@ bool set_input(const Program& program, const Code& code, const Instruction* sour
   const CodeOperand& operand = code.operands[source->a];
   args->inputs[input] = reinterpret_cast<const void*>(operand.base);
   args->is_scalar[input] = operand.inner_stride == 0;
-  return operand.inner_stride == 0 || (operand.inner_stride == static_cast<std::int64_t>(itemsize(type)) &&
-                                       operand.base % kAlignment == 0);
+  return operand.inner_stride == 0 ||
+         (operand.inner_stride == static_cast<std::int64_t>(itemsize(type)) && operand.base % kAlignment == 0);
 }
 
 }  // namespace
@@ -67,7 +67,8 @@ bool try_vector_op(const Program& program, const Code& code, Launcher& launcher)
     if (!set_input(program, code, writer(program, n - 2, registers[input]), op.type, input, &args)) return false;
   }
   const CodeOperand& result = code.operands[store.b];
-  if (result.inner_stride != static_cast<std::int64_t>(itemsize(store.type)) || result.base % kAlignment != 0) return false;
+  if (result.inner_stride != static_cast<std::int64_t>(itemsize(store.type)) || result.base % kAlignment != 0)
+    return false;
   args.output = reinterpret_cast<void*>(result.base);
   args.size = program.size;
   args.fp_status = code.fp_status;

@@ -1,7 +1,8 @@
 // One operation on contiguous arrays: the kernel. Device.
 //
 // A thread moves 32 bytes of each input, in two 16-byte loads (one for one-byte types, whose results fill registers
-// otherwise). All loads come before the first use, so each warp has kilobytes in flight, and warps touch memory in order.
+// otherwise). All loads come before the first use, so each warp has kilobytes in flight, and warps touch memory in
+// order.
 #pragma once
 
 #include "kernels/flags.cuh"
@@ -16,8 +17,8 @@ struct VectorArguments {
   const void* inputs[3];
   void* output;
   std::int64_t size;
-  Constant constants[3];   ///< of inputs that are constants
-  bool is_scalar[3];       ///< one value for all elements: at inputs[i], or the constant when that is null
+  Constant constants[3];  ///< of inputs that are constants
+  bool is_scalar[3];      ///< one value for all elements: at inputs[i], or the constant when that is null
   std::uint32_t* flags_seen;
   std::uint32_t* fp_status;
 };
@@ -108,12 +109,10 @@ __global__ void __launch_bounds__(kVectorThreads) vector_op(const __grid_constan
       T values[3];
 #pragma unroll
       for (int input = 0; input < kInputs; ++input) {
-        values[input] = args.is_scalar[input]
-                            ? scalar_input<T>(args, input)
-                            : from_stored<T>(static_cast<const Stored<T>*>(args.inputs[input])[at]);
+        values[input] = args.is_scalar[input] ? scalar_input<T>(args, input)
+                                              : from_stored<T>(static_cast<const Stored<T>*>(args.inputs[input])[at]);
       }
-      static_cast<R*>(args.output)[at] =
-          apply(values[0], values[kInputs >= 2 ? 1 : 0], values[kInputs >= 3 ? 2 : 0]);
+      static_cast<R*>(args.output)[at] = apply(values[0], values[kInputs >= 2 ? 1 : 0], values[kInputs >= 3 ? 2 : 0]);
     }
   }
   report_flags(flags, args.flags_seen, args.fp_status);

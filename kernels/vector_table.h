@@ -5,7 +5,7 @@
 
 namespace gpushim::kernels {
 
-const void* arithmetic_kernel(Op op, DType type);   ///< null when there is none
+const void* arithmetic_kernel(Op op, DType type);  ///< null when there is none
 const void* mathematics_kernel(Op op, DType type);
 
 }  // namespace gpushim::kernels

@@ -73,7 +73,8 @@ bool agrees(const FunctionStatistics& row, PyObject* result, Original&& original
   auto expected = compat::steal(original());
   auto module = compat::steal(PyImport_ImportModule("gpushim._check"));
   auto verdict = compat::steal(
-      expected && module ? PyObject_CallMethod(module.get(), "compare", "sOO", row.name, result, expected.get()) : nullptr);
+      expected && module ? PyObject_CallMethod(module.get(), "compare", "sOO", row.name, result, expected.get())
+                         : nullptr);
   return static_cast<bool>(verdict);
 }
 
@@ -101,8 +102,8 @@ PyObject* offer(FunctionStatistics& row, bool pure, Route&& route, Original&& or
   if (attempt.done) {
     ++row.device_calls;
     if (profile) row.device_ns += now_ns() - begin;
-    if (attempt.result && (!dispatch::FpStatus::get().report() ||
-                           (pure && dispatch::Runtime::get()->settings.check && !agrees(row, attempt.result, original)))) {
+    if (attempt.result && (!dispatch::FpStatus::get().report() || (pure && dispatch::Runtime::get()->settings.check &&
+                                                                   !agrees(row, attempt.result, original)))) {
       Py_DECREF(attempt.result);
       return nullptr;
     }
@@ -121,7 +122,7 @@ PyObject* offer(FunctionStatistics& row, bool pure, Route&& route, Original&& or
 struct UfuncSeam {
   vectorcallfunc original;
   UfuncEntry entry;
-  bool elementwise;                    ///< else a product: matmul, vecdot, matvec, vecmat
+  bool elementwise;  ///< else a product: matmul, vecdot, matvec, vecmat
   FunctionStatistics* calls;
 };
 
@@ -171,7 +172,8 @@ PyObject* ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t nargsf,
 using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 FastMethod g_reduce, g_accumulate;
 
-template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&), FunctionStatistics* UfuncEntry::*kRow>
+template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
+          FunctionStatistics* UfuncEntry::* kRow>
 PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   UfuncSeam* seam = g_ufuncs.find(ufunc);
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
@@ -180,8 +182,8 @@ PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t n
   }
   Call call{args, nargs, kwnames};
   return offer(
-      *(seam->entry.*kRow), nargs <= 3 && (!kwnames || !PySequence_Contains(kwnames, out_name())), [&] { return kRoute(seam->entry, call); },
-      [&] { return (*kOriginal)(ufunc, args, nargs, kwnames); });
+      *(seam->entry.*kRow), nargs <= 3 && (!kwnames || !PySequence_Contains(kwnames, out_name())),
+      [&] { return kRoute(seam->entry, call); }, [&] { return (*kOriginal)(ufunc, args, nargs, kwnames); });
 }
 
 // --- array functions and ndarray methods
@@ -245,8 +247,8 @@ struct MethodHook {
                                           [&] { return original(self, args, nargs, kwnames); });
   }
   static PyObject* varargs(PyObject* self, PyObject* args) {
-    return offer_fast<kMethod, kInterest>(seam, route, self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args), nullptr,
-                                          [&] { return seam.original(self, args); });
+    return offer_fast<kMethod, kInterest>(seam, route, self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args),
+                                          nullptr, [&] { return seam.original(self, args); });
   }
   static PyObject* varargs_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto original = reinterpret_cast<PyCFunctionWithKeywords>(seam.original);
@@ -257,8 +259,8 @@ struct MethodHook {
       }
       return original(self, args, kwargs);
     }
-    return offer_fast<kMethod, kInterest>(seam, route, self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args), nullptr,
-                                          [&] { return original(self, args, kwargs); });
+    return offer_fast<kMethod, kInterest>(seam, route, self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args),
+                                          nullptr, [&] { return original(self, args, kwargs); });
   }
 
   static bool install(PyObject* owner, const char* attribute, const char* name, Route r) {
@@ -270,11 +272,20 @@ struct MethodHook {
     }
     PyCFunction replacement;
     switch (entry->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_FASTCALL)) {
-      case METH_FASTCALL: replacement = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast)); break;
-      case METH_FASTCALL | METH_KEYWORDS: replacement = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast_keywords)); break;
-      case METH_VARARGS: replacement = varargs; break;
-      case METH_VARARGS | METH_KEYWORDS: replacement = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(varargs_keywords)); break;
-      default: return true;
+      case METH_FASTCALL:
+        replacement = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast));
+        break;
+      case METH_FASTCALL | METH_KEYWORDS:
+        replacement = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast_keywords));
+        break;
+      case METH_VARARGS:
+        replacement = varargs;
+        break;
+      case METH_VARARGS | METH_KEYWORDS:
+        replacement = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(varargs_keywords));
+        break;
+      default:
+        return true;
     }
     route = r;
     if (!seam.row) seam.row = &dispatch::register_function(name);
@@ -286,25 +297,25 @@ struct MethodHook {
 };
 
 // The table: owner (m = _multiarray_umath, a = ndarray), attribute, name in reports, route, what makes it interesting.
-#define GPUSHIM_METHOD_SEAMS(ROW)                                                             \
-  ROW(m, where, "where", dispatch::route_where, Interest::kArguments)                         \
-  ROW(m, concatenate, "concatenate", dispatch::route_concatenate, Interest::kList)            \
-  ROW(m, copyto, "copyto", dispatch::route_copyto, Interest::kArguments)                      \
-  ROW(m, dot, "dot", dispatch::route_dot, Interest::kArguments)                               \
-  ROW(m, vdot, "vdot", dispatch::route_vdot, Interest::kArguments)                            \
-  ROW(m, inner, "inner", dispatch::route_inner, Interest::kArguments)                         \
-  ROW(m, array, "array", dispatch::route_array, Interest::kArguments)                         \
+#define GPUSHIM_METHOD_SEAMS(ROW)                                                                         \
+  ROW(m, where, "where", dispatch::route_where, Interest::kArguments)                                     \
+  ROW(m, concatenate, "concatenate", dispatch::route_concatenate, Interest::kList)                        \
+  ROW(m, copyto, "copyto", dispatch::route_copyto, Interest::kArguments)                                  \
+  ROW(m, dot, "dot", dispatch::route_dot, Interest::kArguments)                                           \
+  ROW(m, vdot, "vdot", dispatch::route_vdot, Interest::kArguments)                                        \
+  ROW(m, inner, "inner", dispatch::route_inner, Interest::kArguments)                                     \
+  ROW(m, array, "array", dispatch::route_array, Interest::kArguments)                                     \
   ROW(m, ascontiguousarray, "ascontiguousarray", dispatch::route_ascontiguousarray, Interest::kArguments) \
-  ROW(m, arange, "arange", dispatch::route_arange, Interest::kAlways)                         \
-  ROW(m, empty_like, "empty_like", dispatch::route_empty_like, Interest::kArguments)          \
-  ROW(a, astype, "ndarray.astype", dispatch::route_astype, Interest::kArguments)              \
-  ROW(a, copy, "ndarray.copy", dispatch::route_copy_method, Interest::kArguments)             \
-  ROW(a, __copy__, "ndarray.__copy__", dispatch::route_dunder_copy, Interest::kArguments)     \
-  ROW(a, flatten, "ndarray.flatten", dispatch::route_flatten, Interest::kArguments)           \
-  ROW(a, fill, "ndarray.fill", dispatch::route_fill, Interest::kArguments)                    \
-  ROW(a, argmax, "ndarray.argmax", dispatch::route_argmax, Interest::kArguments)              \
-  ROW(a, argmin, "ndarray.argmin", dispatch::route_argmin, Interest::kArguments)              \
-  ROW(a, dot, "ndarray.dot", dispatch::route_dot, Interest::kArguments)                       \
+  ROW(m, arange, "arange", dispatch::route_arange, Interest::kAlways)                                     \
+  ROW(m, empty_like, "empty_like", dispatch::route_empty_like, Interest::kArguments)                      \
+  ROW(a, astype, "ndarray.astype", dispatch::route_astype, Interest::kArguments)                          \
+  ROW(a, copy, "ndarray.copy", dispatch::route_copy_method, Interest::kArguments)                         \
+  ROW(a, __copy__, "ndarray.__copy__", dispatch::route_dunder_copy, Interest::kArguments)                 \
+  ROW(a, flatten, "ndarray.flatten", dispatch::route_flatten, Interest::kArguments)                       \
+  ROW(a, fill, "ndarray.fill", dispatch::route_fill, Interest::kArguments)                                \
+  ROW(a, argmax, "ndarray.argmax", dispatch::route_argmax, Interest::kArguments)                          \
+  ROW(a, argmin, "ndarray.argmin", dispatch::route_argmin, Interest::kArguments)                          \
+  ROW(a, dot, "ndarray.dot", dispatch::route_dot, Interest::kArguments)                                   \
   ROW(a, item, "ndarray.item", dispatch::route_item, Interest::kArguments)
 
 // --- ndarray's mapping slots
@@ -382,17 +393,20 @@ bool install_ufunc_methods() {
     if (!entry || entry->ml_flags != (METH_FASTCALL | METH_KEYWORDS)) return;
     auto as_method = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(replacement));
     if (entry->ml_meth == as_method) return;
-    *original = reinterpret_cast<FastMethod>(reinterpret_cast<void (*)()>(patches().swap(&entry->ml_meth, as_method, name)));
+    *original =
+        reinterpret_cast<FastMethod>(reinterpret_cast<void (*)()>(patches().swap(&entry->ml_meth, as_method, name)));
   };
   hook("reduce", &g_reduce, ufunc_method_hook<&g_reduce, dispatch::ufunc_reduce, &UfuncEntry::reduces>);
-  hook("accumulate", &g_accumulate, ufunc_method_hook<&g_accumulate, dispatch::ufunc_accumulate, &UfuncEntry::accumulates>);
+  hook("accumulate", &g_accumulate,
+       ufunc_method_hook<&g_accumulate, dispatch::ufunc_accumulate, &UfuncEntry::accumulates>);
   return true;
 }
 
 }  // namespace
 
 PyObject* fallback_error() noexcept {
-  if (!g_fallback_error) g_fallback_error = PyErr_NewException("gpushim._shim.FallbackError", PyExc_RuntimeError, nullptr);
+  if (!g_fallback_error)
+    g_fallback_error = PyErr_NewException("gpushim._shim.FallbackError", PyExc_RuntimeError, nullptr);
   return g_fallback_error;
 }
 
@@ -416,7 +430,8 @@ bool install_hooks() {
   PyMappingMethods* mapping = PyArray_Type.tp_as_mapping;
   if (mapping->mp_subscript != subscript_hook) {
     g_subscript = patches().swap(&mapping->mp_subscript, static_cast<binaryfunc>(subscript_hook), "mp_subscript");
-    g_ass_subscript = patches().swap(&mapping->mp_ass_subscript, static_cast<objobjargproc>(ass_subscript_hook), "mp_ass_subscript");
+    g_ass_subscript =
+        patches().swap(&mapping->mp_ass_subscript, static_cast<objobjargproc>(ass_subscript_hook), "mp_ass_subscript");
   }
   return true;
 }

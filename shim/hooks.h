@@ -5,8 +5,8 @@
 
 namespace gpushim::shim {
 
-/// Swaps the pointers of every ufunc, ufunc method, array function, ndarray method and slot that has a route. False with
-/// a Python error set on failure (then nothing is patched).
+/// Swaps the pointers of every ufunc, ufunc method, array function, ndarray method and slot that has a route. False
+/// with a Python error set on failure (then nothing is patched).
 bool install_hooks();
 /// Puts every pointer back that still is ours.
 void uninstall_hooks() noexcept;

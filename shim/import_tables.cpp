@@ -59,7 +59,7 @@ class Object {
       for (const ElfW(Rela) & relocation : relocations) {
         const auto type = ELF64_R_TYPE(relocation.r_info);
         if (type != kCallEntry && type != kAddressEntry) continue;
-        const ElfW(Sym)& symbol = tables_.symbols[ELF64_R_SYM(relocation.r_info)];
+        const ElfW(Sym) & symbol = tables_.symbols[ELF64_R_SYM(relocation.r_info)];
         if (symbol.st_shndx != SHN_UNDEF) continue;
         const std::string_view name = tables_.strings + symbol.st_name;
         for (const Import& import : imports) {

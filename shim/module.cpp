@@ -1,11 +1,10 @@
 // The extension module gpushim._shim: install, uninstall, and what the Python package asks. Host code.
 #define GPUSHIM_IMPORTS_NUMPY
-#include "compat/numpy.h"
-
 #include <cstring>
 #include <string>
 
 #include "compat/errstate.h"
+#include "compat/numpy.h"
 #include "compat/pyref.h"
 #include "dispatch/fp_status.h"
 #include "dispatch/recorder.h"
@@ -152,13 +151,15 @@ PyRef function_row(const dispatch::FunctionStatistics& row) {
   PyRef dict = steal(PyDict_New()), reasons = steal(PyDict_New());
   if (!dict || !reasons) return {};
   for (int i = 0; i < dispatch::kReasonCount; ++i) {
-    if (row.reasons[i] && !put(reasons.get(), dispatch::reason_name(static_cast<dispatch::Reason>(i)), row.reasons[i] + 0ull)) {
+    if (row.reasons[i] &&
+        !put(reasons.get(), dispatch::reason_name(static_cast<dispatch::Reason>(i)), row.reasons[i] + 0ull)) {
       return {};
     }
   }
   PyObject* d = dict.get();
   bool ok = put(d, "name", std::string(row.name)) && put(d, "device_calls", row.device_calls + 0ull) &&
-            put(d, "host_calls", row.host_calls + 0ull) && put(d, "device_seconds", static_cast<double>(row.device_ns) * 1e-9) &&
+            put(d, "host_calls", row.host_calls + 0ull) &&
+            put(d, "device_seconds", static_cast<double>(row.device_ns) * 1e-9) &&
             put(d, "host_seconds", static_cast<double>(row.host_ns) * 1e-9) &&
             PyDict_SetItemString(d, "reasons", reasons.get()) == 0;
   return ok ? std::move(dict) : PyRef{};
@@ -174,7 +175,8 @@ PyObject* stats(PyObject*, PyObject*) {
   }
   if (Runtime::get()) {
     auto recorder = dispatch::Recorder::get().counters();
-    if (!put(memory.get(), "nodes", recorder.nodes + 0ull) || !put(memory.get(), "evaluate_ns", recorder.evaluate_ns + 0ull)) {
+    if (!put(memory.get(), "nodes", recorder.nodes + 0ull) ||
+        !put(memory.get(), "evaluate_ns", recorder.evaluate_ns + 0ull)) {
       return nullptr;
     }
   }
@@ -206,8 +208,8 @@ PyObject* memory_info(PyObject*, PyObject*) {
   if (!dict) return nullptr;
   Runtime* runtime = Runtime::get();
   gpu::MemoryUsage u = runtime ? runtime->memory().usage() : gpu::MemoryUsage{};
-  gpu::DeviceMemoryInfo device = runtime && !runtime->memory().abandoned() ? runtime->memory().device().memory_info()
-                                                                          : gpu::DeviceMemoryInfo{};
+  gpu::DeviceMemoryInfo device =
+      runtime && !runtime->memory().abandoned() ? runtime->memory().device().memory_info() : gpu::DeviceMemoryInfo{};
   PyObject* d = dict.get();
   bool ok = put(d, "live_blocks", u.live_blocks + 0ull) && put(d, "live_bytes", u.live_bytes + 0ull) &&
             put(d, "pool_blocks", u.pool_blocks + 0ull) && put(d, "pool_host_bytes", u.pool_host_bytes + 0ull) &&
@@ -267,8 +269,8 @@ PyMethodDef kMethods[] = {
     {"cuda_built_in", cuda_built_in, METH_NOARGS, "Whether the CUDA device was built."},
     {nullptr, nullptr, 0, nullptr}};
 
-PyModuleDef kModule = {PyModuleDef_HEAD_INIT, "gpushim._shim", "The engine of gpushim.", -1, kMethods,
-                       nullptr,               nullptr,         nullptr,                  nullptr};
+PyModuleDef kModule = {
+    PyModuleDef_HEAD_INIT, "gpushim._shim", "The engine of gpushim.", -1, kMethods, nullptr, nullptr, nullptr, nullptr};
 
 /// numpy's C API, both halves; import_array is a macro that returns.
 bool import_numpy() { return _import_array() >= 0 && _import_umath() >= 0; }

@@ -1,9 +1,10 @@
 // Input and output by C code that has an array's address from PyArray_DATA (HDF5, NetCDF, PyTorch). Host code.
 //
-// Such code passes no door on its way to read(2), and the kernel does not fault for us: EFAULT. Another user of CUDA copies
-// from our pinned pages past their protection, and from others by a fault inside the driver. So the calls themselves
-// are doors: in every loaded object the C library's and CUDA's transfer functions are reached through these, which keep the blocks
-// they are given on the host for the call. For memory that is not ours they cost one comparison. They need no GIL.
+// Such code passes no door on its way to read(2), and the kernel does not fault for us: EFAULT. Another user of CUDA
+// copies from our pinned pages past their protection, and from others by a fault inside the driver. So the calls
+// themselves are doors: in every loaded object the C library's and CUDA's transfer functions are reached through these,
+// which keep the blocks they are given on the host for the call. For memory that is not ours they cost one comparison.
+// They need no GIL.
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -171,7 +172,8 @@ std::span<const Import> imports() {
       Door<"fwrite", Items, Stream>::row(),
       Door<"fread_unlocked", Items, Stream>::row(),
       Door<"fwrite_unlocked", Items, Stream>::row(),
-      // Other users of CUDA (PyTorch): our pages may be pinned, and a copy from pinned pages goes past their protection.
+      // Other users of CUDA (PyTorch): our pages may be pinned, and a copy from pinned pages goes past their
+      // protection.
       Door<"cudaMemcpy", Either, CudaCopy>::row(),
       Door<"cudaMemcpyAsync", Either, CudaCopyAsync>::row(),
       Door<"cudaMemcpy2D", Rows, CudaCopyRows>::row(),

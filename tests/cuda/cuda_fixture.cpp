@@ -1,10 +1,10 @@
 // See cuda_fixture.h.
 #include "cuda_fixture.h"
 
-#include "gpu/error.h"
-
 #include <cmath>
 #include <limits>
+
+#include "gpu/error.h"
 
 namespace gpushim::kernels::test {
 namespace {
@@ -58,7 +58,12 @@ gpu::DevicePtr TestWorkspace::allocate(std::size_t bytes) {
 }
 
 Instruction make(Op op, DType type, int dst, int a, int b, int c) {
-  return {op, type, type, static_cast<std::uint8_t>(dst), static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b),
+  return {op,
+          type,
+          type,
+          static_cast<std::uint8_t>(dst),
+          static_cast<std::uint8_t>(a),
+          static_cast<std::uint8_t>(b),
           static_cast<std::uint8_t>(c)};
 }
 Instruction make_cast(DType from, DType to, int dst, int a) {
@@ -139,10 +144,39 @@ void put(Bytes& bytes, std::int64_t at, T value) {
   std::memcpy(bytes.data() + static_cast<std::size_t>(at) * sizeof(T), &value, sizeof(T));
 }
 
-constexpr double kSpecials[] = {0.0, -0.0, 1.0, -1.0, 2.0, -2.0, 0.5, -0.5, 3.0, 10.0, -7.0, 1.5, 1e-3, -1e-3,
-                                1e30, -1e30, 1e-30, 3e38, -3e38, 1e-40, 65504.0, 1e300, -1e300, 1e-300, 255.0, 256.0,
-                                2147483648.0, -2147483649.0, 4294967296.0, 9.2233720368547758e18, 1.8446744073709552e19,
-                                std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity(),
+constexpr double kSpecials[] = {0.0,
+                                -0.0,
+                                1.0,
+                                -1.0,
+                                2.0,
+                                -2.0,
+                                0.5,
+                                -0.5,
+                                3.0,
+                                10.0,
+                                -7.0,
+                                1.5,
+                                1e-3,
+                                -1e-3,
+                                1e30,
+                                -1e30,
+                                1e-30,
+                                3e38,
+                                -3e38,
+                                1e-40,
+                                65504.0,
+                                1e300,
+                                -1e300,
+                                1e-300,
+                                255.0,
+                                256.0,
+                                2147483648.0,
+                                -2147483649.0,
+                                4294967296.0,
+                                9.2233720368547758e18,
+                                1.8446744073709552e19,
+                                std::numeric_limits<double>::infinity(),
+                                -std::numeric_limits<double>::infinity(),
                                 std::numeric_limits<double>::quiet_NaN()};
 constexpr int kSpecialCount = sizeof kSpecials / sizeof kSpecials[0];
 
@@ -154,8 +188,23 @@ T special(int i) {
 template <class T>
 T integer_special(int i) {
   constexpr T most = std::numeric_limits<T>::max(), least = std::numeric_limits<T>::min();
-  const T list[] = {0, 1, static_cast<T>(-1), 2, static_cast<T>(-2), 3, 7, 10, most, least, static_cast<T>(most - 1),
-                    static_cast<T>(least + 1), 31, 32, 63, 64, 100};
+  const T list[] = {0,
+                    1,
+                    static_cast<T>(-1),
+                    2,
+                    static_cast<T>(-2),
+                    3,
+                    7,
+                    10,
+                    most,
+                    least,
+                    static_cast<T>(most - 1),
+                    static_cast<T>(least + 1),
+                    31,
+                    32,
+                    63,
+                    64,
+                    100};
   return list[i % (sizeof list / sizeof list[0])];
 }
 
@@ -183,14 +232,30 @@ Bytes values(DType dtype, std::int64_t count, unsigned seed, bool wild) {
     case DType::kBool:
       for (auto& byte : bytes) byte = random() & 1;
       break;
-    case DType::kI8: fill_integers<std::int8_t>(bytes, count, random, wild); break;
-    case DType::kU8: fill_integers<std::uint8_t>(bytes, count, random, wild); break;
-    case DType::kI16: fill_integers<std::int16_t>(bytes, count, random, wild); break;
-    case DType::kU16: fill_integers<std::uint16_t>(bytes, count, random, wild); break;
-    case DType::kI32: fill_integers<std::int32_t>(bytes, count, random, wild); break;
-    case DType::kU32: fill_integers<std::uint32_t>(bytes, count, random, wild); break;
-    case DType::kI64: fill_integers<std::int64_t>(bytes, count, random, wild); break;
-    case DType::kU64: fill_integers<std::uint64_t>(bytes, count, random, wild); break;
+    case DType::kI8:
+      fill_integers<std::int8_t>(bytes, count, random, wild);
+      break;
+    case DType::kU8:
+      fill_integers<std::uint8_t>(bytes, count, random, wild);
+      break;
+    case DType::kI16:
+      fill_integers<std::int16_t>(bytes, count, random, wild);
+      break;
+    case DType::kU16:
+      fill_integers<std::uint16_t>(bytes, count, random, wild);
+      break;
+    case DType::kI32:
+      fill_integers<std::int32_t>(bytes, count, random, wild);
+      break;
+    case DType::kU32:
+      fill_integers<std::uint32_t>(bytes, count, random, wild);
+      break;
+    case DType::kI64:
+      fill_integers<std::int64_t>(bytes, count, random, wild);
+      break;
+    case DType::kU64:
+      fill_integers<std::uint64_t>(bytes, count, random, wild);
+      break;
     case DType::kF16:
       for (std::int64_t i = 0; i < count; ++i) {
         const double value = wild && i < kSpecialCount ? kSpecials[i] : random_float(random, wild, 15);
@@ -200,7 +265,8 @@ Bytes values(DType dtype, std::int64_t count, unsigned seed, bool wild) {
     case DType::kF32:
       for (std::int64_t i = 0; i < count * parts; ++i) {
         const bool is_special = wild && i < kSpecialCount;
-        put(bytes, i, static_cast<float>(is_special ? special<float>(static_cast<int>(i)) : random_float(random, wild, 40)));
+        put(bytes, i,
+            static_cast<float>(is_special ? special<float>(static_cast<int>(i)) : random_float(random, wild, 40)));
       }
       break;
     default:
@@ -244,8 +310,8 @@ double ulp_of(DType dtype, double value) {
 
 void note(Difference& difference, std::int64_t i, double expected, double actual) {
   if (difference.mismatches++ == 0) {
-    difference.first = "element " + std::to_string(i) + ": expected " + std::to_string(expected) + ", got " +
-                       std::to_string(actual);
+    difference.first =
+        "element " + std::to_string(i) + ": expected " + std::to_string(expected) + ", got " + std::to_string(actual);
   }
 }
 
@@ -293,7 +359,8 @@ Difference compare(DType dtype, const Bytes& expected, const Bytes& actual, doub
   const DType unit = real_of(dtype);
   const auto size = static_cast<std::int64_t>(itemsize(unit));
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(expected.size()) / size; ++i) {
-    if (std::memcmp(expected.data() + i * size, actual.data() + i * size, static_cast<std::size_t>(size)) == 0) continue;
+    if (std::memcmp(expected.data() + i * size, actual.data() + i * size, static_cast<std::size_t>(size)) == 0)
+      continue;
     if (inexact && std::isnan(part(dtype, expected, i)) && std::isnan(part(dtype, actual, i))) continue;
     std::int64_t e = 0, a = 0;
     std::memcpy(&e, expected.data() + i * size, static_cast<std::size_t>(size));

@@ -1,4 +1,5 @@
-// What the CUDA tests share: both executors, programs over test arrays run by each, and the comparison of their results.
+// What the CUDA tests share: both executors, programs over test arrays run by each, and the comparison of their
+// results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -103,7 +104,7 @@ Bytes values(DType dtype, std::int64_t count, unsigned seed, bool wild = true);
 struct Difference {
   std::int64_t mismatches = 0;  ///< elements off by more than allowed
   double worst_ulp = 0;
-  std::string first;            ///< what and where the first mismatch is
+  std::string first;  ///< what and where the first mismatch is
 };
 /// Compares arrays of `dtype`. max_ulp 0: bit-identical, but any NaN equals any NaN.
 Difference compare(DType dtype, const Bytes& expected, const Bytes& actual, double max_ulp);

@@ -7,14 +7,43 @@ namespace {
 /// Operations that compute with the hardware's correctly rounded instructions alone: bit-identical on both sides.
 bool is_exact(Op op, DType type) {
   switch (op) {
-    case Op::power: case Op::float_power: return is_integer(type);
-    case Op::divide: case Op::reciprocal: case Op::sqrt: case Op::absolute: case Op::sign:
+    case Op::power:
+    case Op::float_power:
+      return is_integer(type);
+    case Op::divide:
+    case Op::reciprocal:
+    case Op::sqrt:
+    case Op::absolute:
+    case Op::sign:
       return !is_complex(type);
-    case Op::exp: case Op::exp2: case Op::expm1: case Op::log: case Op::log2: case Op::log10: case Op::log1p:
-    case Op::logaddexp: case Op::logaddexp2: case Op::cbrt: case Op::sin: case Op::cos: case Op::tan: case Op::arcsin:
-    case Op::arccos: case Op::arctan: case Op::sinh: case Op::cosh: case Op::tanh: case Op::arcsinh: case Op::arccosh:
-    case Op::arctanh: case Op::arctan2: case Op::hypot: case Op::angle: return false;
-    default: return true;
+    case Op::exp:
+    case Op::exp2:
+    case Op::expm1:
+    case Op::log:
+    case Op::log2:
+    case Op::log10:
+    case Op::log1p:
+    case Op::logaddexp:
+    case Op::logaddexp2:
+    case Op::cbrt:
+    case Op::sin:
+    case Op::cos:
+    case Op::tan:
+    case Op::arcsin:
+    case Op::arccos:
+    case Op::arctan:
+    case Op::sinh:
+    case Op::cosh:
+    case Op::tanh:
+    case Op::arcsinh:
+    case Op::arccosh:
+    case Op::arctanh:
+    case Op::arctan2:
+    case Op::hypot:
+    case Op::angle:
+      return false;
+    default:
+      return true;
   }
 }
 /// Both sides are within 2 ulp of the true value; the complex ones, of the larger part, a little more.
@@ -117,7 +146,8 @@ TEST(Elements, SizesAndAlignments) {
         Case c({count});
         c.operand(type, values(type, count + 4, 1), {size}, shift * size);
         c.operand(type, values(type, count + 4, 2), {size});
-        const int out = c.operand(type, Bytes(static_cast<std::size_t>((count + 4) * size), 0xa5), {size}, shift * size);
+        const int out =
+            c.operand(type, Bytes(static_cast<std::size_t>((count + 4) * size), 0xa5), {size}, shift * size);
         c.add(make(Op::kLoad, type, 0, 0));
         c.add(make(Op::kLoad, type, 2, 1));
         c.add(make(Op::add, type, 4, 0, 2));
@@ -156,14 +186,14 @@ void check_layout(const std::vector<std::int64_t>& shape, const std::vector<std:
 }
 
 TEST(Elements, Layouts) {
-  check_layout({100, 50}, {50, 1}, {50, 1}, {50, 1});                             // contiguous
-  check_layout({100, 50}, {1, 100}, {50, 1}, {50, 1});                            // transposed in
-  check_layout({100, 50}, {50, 1}, {50, 1}, {1, 100});                            // transposed out
-  check_layout({100, 50}, {0, 1}, {1, 0}, {50, 1});                               // broadcast row and column
-  check_layout({100, 50}, {0, 0}, {50, 1}, {50, 1});                              // broadcast scalar
-  check_layout({5000}, {2}, {3}, {1});                                            // strided
-  check_layout({5000}, {-1}, {1}, {1}, 4999);                                     // negative
-  check_layout({70, 60}, {-60, -1}, {60, 1}, {120, 2}, 70 * 60 - 1);              // negative, strided out
+  check_layout({100, 50}, {50, 1}, {50, 1}, {50, 1});                 // contiguous
+  check_layout({100, 50}, {1, 100}, {50, 1}, {50, 1});                // transposed in
+  check_layout({100, 50}, {50, 1}, {50, 1}, {1, 100});                // transposed out
+  check_layout({100, 50}, {0, 1}, {1, 0}, {50, 1});                   // broadcast row and column
+  check_layout({100, 50}, {0, 0}, {50, 1}, {50, 1});                  // broadcast scalar
+  check_layout({5000}, {2}, {3}, {1});                                // strided
+  check_layout({5000}, {-1}, {1}, {1}, 4999);                         // negative
+  check_layout({70, 60}, {-60, -1}, {60, 1}, {120, 2}, 70 * 60 - 1);  // negative, strided out
   check_layout({3, 5, 7, 11, 13}, {5005, 1001, 143, 13, 1}, {1, 3, 15, 105, 1155}, {5005, 1001, 143, 13, 1});
   check_layout({3, 5, 7, 11, 13}, {0, 1, 0, 5, 0}, {0, 0, 13, 0, 1}, {5005, 1001, 143, 13, 1});
   check_layout({2, 1, 3, 1, 2, 1, 5, 7}, {210, 1, 70, 9, 35, 3, 7, 1}, {0, 0, 0, 0, 0, 0, 7, 1},
@@ -251,7 +281,8 @@ TEST(Elements, MoreThanTwoToThe31Elements) {
   const std::int64_t n = (std::int64_t(1) << 31) + 1000003;
   gpu::Device& device = Devices::get().cuda();
   if (device.memory_info().free_bytes < 3 * static_cast<std::size_t>(n)) GTEST_SKIP() << "not enough device memory";
-  const gpu::DevicePtr a = device.allocate(static_cast<std::size_t>(n)), b = device.allocate(static_cast<std::size_t>(n));
+  const gpu::DevicePtr a = device.allocate(static_cast<std::size_t>(n)),
+                       b = device.allocate(static_cast<std::size_t>(n));
   Program p{};
   p.ndim = 1;
   p.size = p.shape[0] = n;

@@ -53,7 +53,9 @@ void check(DType type, const Product& x) {
   matmul.a_row = x.a.row * size, matmul.a_col = x.a.column * size;
   matmul.b_row = x.b.row * size, matmul.b_col = x.b.column * size;
   matmul.c_row = x.c.row * size, matmul.c_col = x.c.column * size;
-  const auto at = [&](gpu::DevicePtr base, const Place& p) { return base + static_cast<gpu::DevicePtr>(p.start * size); };
+  const auto at = [&](gpu::DevicePtr base, const Place& p) {
+    return base + static_cast<gpu::DevicePtr>(p.start * size);
+  };
   TestWorkspace workspace(Devices::get().cuda());
   matmul.a = at(reinterpret_cast<gpu::DevicePtr>(a.data()), x.a);
   matmul.b = at(reinterpret_cast<gpu::DevicePtr>(b.data()), x.b);
@@ -75,8 +77,9 @@ void check(DType type, const Product& x) {
   EXPECT_EQ(d.mismatches, 0) << d.first;
 }
 
-constexpr DType kTypes[] = {DType::kBool, DType::kI8,  DType::kU8,  DType::kI16, DType::kU16, DType::kI32, DType::kU32,
-                            DType::kI64,  DType::kU64, DType::kF16, DType::kF32, DType::kF64, DType::kC64, DType::kC128};
+constexpr DType kTypes[] = {DType::kBool, DType::kI8,  DType::kU8,  DType::kI16, DType::kU16,
+                            DType::kI32,  DType::kU32, DType::kI64, DType::kU64, DType::kF16,
+                            DType::kF32,  DType::kF64, DType::kC64, DType::kC128};
 
 TEST(MatMuls, EveryTypeAndTransposition) {
   constexpr std::int64_t m = 67, n = 45, k = 33;
@@ -97,10 +100,10 @@ TEST(MatMuls, PaddedStridedAndReversed) {
   constexpr std::int64_t m = 20, n = 30, k = 10;
   for (const DType type : {DType::kF64, DType::kF32, DType::kC64, DType::kI32, DType::kF16}) {
     check(type, {m, n, k, {}, {k + 5, 1, {}}, {n + 3, 1, {}}, {n + 2, 1, {}}});
-    check(type, {m, n, k, {}, {2 * k, 2, {}}, {n, 1, {}}, {n, 1, {}}});                       // strided A
-    check(type, {m, n, k, {}, {k, 1, {}}, {-n, 1, {}, (k - 1) * n}, {n, 1, {}}});             // B upside down
-    check(type, {m, n, k, {}, {k, 1, {}}, {n, 1, {}}, {2 * n, 2, {}}});                       // strided C
-    check(type, {m, n, k, {}, {0, 1, {}}, {1, 0, {}}, {n, 1, {}}});                           // broadcast
+    check(type, {m, n, k, {}, {2 * k, 2, {}}, {n, 1, {}}, {n, 1, {}}});            // strided A
+    check(type, {m, n, k, {}, {k, 1, {}}, {-n, 1, {}, (k - 1) * n}, {n, 1, {}}});  // B upside down
+    check(type, {m, n, k, {}, {k, 1, {}}, {n, 1, {}}, {2 * n, 2, {}}});            // strided C
+    check(type, {m, n, k, {}, {0, 1, {}}, {1, 0, {}}, {n, 1, {}}});                // broadcast
     Product x{m, n, k, {}, {2 * k, 2, {}}, {n, 1, {}}, {2 * n, 2, {}}};
     x.conjugate = true;
     check(type, x);
@@ -112,19 +115,19 @@ TEST(MatMuls, VectorsAndEmptySums) {
     for (const bool conjugate : {false, true}) {
       Product x{1, 1, 1000, {}, {1000, 1, {}}, {1, 1, {}}, {1, 1, {}}};
       x.conjugate = conjugate;
-      check(type, x);                                                         // dot
+      check(type, x);  // dot
       x = {50, 1, 70, {}, {70, 1, {}}, {1, 1, {}}, {1, 1, {}}};
       x.conjugate = conjugate;
-      check(type, x);                                                         // matrix, vector
+      check(type, x);  // matrix, vector
       x = {1, 50, 70, {}, {70, 1, {}}, {50, 1, {}}, {50, 1, {}}};
       x.conjugate = conjugate;
-      check(type, x);                                                         // vector, matrix
-      x = {50, 1, 70, {}, {1, 50, {}}, {3, 3, {}}, {2, 2, {}}};               // strided vectors
+      check(type, x);                                            // vector, matrix
+      x = {50, 1, 70, {}, {1, 50, {}}, {3, 3, {}}, {2, 2, {}}};  // strided vectors
       x.conjugate = conjugate;
       check(type, x);
       x = {1, 1, 40, {30, 20}, {40, 1, {800, 40}}, {1, 1, {0, 40}}, {1, 1, {20, 1}}};
       x.conjugate = conjugate;
-      check(type, x);                                                         // vecdot with broadcasting
+      check(type, x);  // vecdot with broadcasting
     }
     check(type, {5, 7, 0, {}, {1, 1, {}}, {1, 1, {}}, {7, 1, {}}});
   }
@@ -133,12 +136,17 @@ TEST(MatMuls, VectorsAndEmptySums) {
 TEST(MatMuls, Batches) {
   for (const DType type : {DType::kF64, DType::kF32, DType::kC128, DType::kI64, DType::kBool, DType::kF16}) {
     check(type, {9, 8, 7, {12}, {7, 1, {63}}, {8, 1, {56}}, {8, 1, {72}}});
-    check(type, {9, 8, 7, {12}, {7, 1, {0}}, {8, 1, {56}}, {8, 1, {72}}});                            // A shared
-    check(type, {9, 8, 7, {3, 4, 5}, {7, 1, {63 * 20, 63 * 5, 63}}, {8, 1, {56 * 20, 56 * 5, 56}},
-                 {8, 1, {72 * 20, 72 * 5, 72}}});                                                     // mergeable
-    check(type, {9, 8, 7, {3, 4}, {7, 1, {63, 0}}, {8, 1, {0, 56}}, {8, 1, {72 * 4, 72}}});           // outer broadcast
-    check(type, {9, 8, 7, {3, 4}, {14, 2, {126, 0}}, {8, 1, {0, 56}}, {16, 2, {144 * 4, 144}}});      // and strided
-    check(type, {9, 1, 7, {30}, {7, 1, {63}}, {1, 1, {7}}, {1, 1, {9}}});                             // matvec
+    check(type, {9, 8, 7, {12}, {7, 1, {0}}, {8, 1, {56}}, {8, 1, {72}}});  // A shared
+    check(type, {9,
+                 8,
+                 7,
+                 {3, 4, 5},
+                 {7, 1, {63 * 20, 63 * 5, 63}},
+                 {8, 1, {56 * 20, 56 * 5, 56}},
+                 {8, 1, {72 * 20, 72 * 5, 72}}});                                                 // mergeable
+    check(type, {9, 8, 7, {3, 4}, {7, 1, {63, 0}}, {8, 1, {0, 56}}, {8, 1, {72 * 4, 72}}});       // outer broadcast
+    check(type, {9, 8, 7, {3, 4}, {14, 2, {126, 0}}, {8, 1, {0, 56}}, {16, 2, {144 * 4, 144}}});  // and strided
+    check(type, {9, 1, 7, {30}, {7, 1, {63}}, {1, 1, {7}}, {1, 1, {9}}});                         // matvec
   }
 }
 

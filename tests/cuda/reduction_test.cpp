@@ -46,7 +46,9 @@ void check(Op op, DType type, const Layout& layout, const Options& options) {
     bytes = values(input, high - low + 1, 23, false);
     for (std::int64_t i = 0; i < high - low + 1; ++i) {
       const double near_one = 1 + 0.001 * (static_cast<double>(i * 7919 % 101) - 50) / 50;
-      const auto put = [&](auto value) { std::memcpy(bytes.data() + i * static_cast<std::int64_t>(sizeof value), &value, sizeof value); };
+      const auto put = [&](auto value) {
+        std::memcpy(bytes.data() + i * static_cast<std::int64_t>(sizeof value), &value, sizeof value);
+      };
       if (input == DType::kF64) put(near_one);
       if (input == DType::kF32) put(static_cast<float>(near_one));
       if (input == DType::kF16) put(Half(near_one).bits);
@@ -56,9 +58,11 @@ void check(Op op, DType type, const Layout& layout, const Options& options) {
   }
   c.operand(input, bytes, strides, -low * static_cast<std::int64_t>(itemsize(input)));
   const auto n_outer = static_cast<std::size_t>(static_cast<int>(layout.shape.size()) - layout.folded);
-  const std::vector<std::int64_t> outer(layout.shape.begin(), layout.shape.begin() + static_cast<std::ptrdiff_t>(n_outer));
+  const std::vector<std::int64_t> outer(layout.shape.begin(),
+                                        layout.shape.begin() + static_cast<std::ptrdiff_t>(n_outer));
   const std::int64_t results = product(outer);
-  const int out = c.operand(type, Bytes(static_cast<std::size_t>(results) * itemsize(type), 0xa5), c_strides(outer, type));
+  const int out =
+      c.operand(type, Bytes(static_cast<std::size_t>(results) * itemsize(type), 0xa5), c_strides(outer, type));
   int value = 0;
   c.add(make(Op::kLoad, input, 0, 0));
   if (options.cast) c.add(make_cast(input, type, value = 2, 0));
@@ -93,18 +97,18 @@ const Layout kLayouts[] = {
     {{1}, {1}, 1},
     {{40}, {1}, 1},
     {{513}, {1}, 1},
-    {{100003}, {1}, 1},                       // few results, long fold: segments
-    {{20000}, {-3}, 1},                       // strided, backwards
-    {{300, 700}, {700, 1}, 1},                // rows
-    {{5000, 100}, {101, 1}, 1},               // short rows, not aligned
-    {{3000, 7}, {7, 1}, 1},                   // very short rows
-    {{300, 700}, {1, 300}, 1},                // columns
-    {{3, 40000}, {1, 3}, 1},                  // few columns, long fold
-    {{1000, 3}, {1, 1000}, 1},                // columns, short fold
-    {{17, 301, 23}, {23, 391, 1}, 2},         // a middle dimension kept: folds in two dimensions
-    {{11, 13, 301}, {301 * 13, 1, 13}, 1},    // batches of columns
+    {{100003}, {1}, 1},                     // few results, long fold: segments
+    {{20000}, {-3}, 1},                     // strided, backwards
+    {{300, 700}, {700, 1}, 1},              // rows
+    {{5000, 100}, {101, 1}, 1},             // short rows, not aligned
+    {{3000, 7}, {7, 1}, 1},                 // very short rows
+    {{300, 700}, {1, 300}, 1},              // columns
+    {{3, 40000}, {1, 3}, 1},                // few columns, long fold
+    {{1000, 3}, {1, 1000}, 1},              // columns, short fold
+    {{17, 301, 23}, {23, 391, 1}, 2},       // a middle dimension kept: folds in two dimensions
+    {{11, 13, 301}, {301 * 13, 1, 13}, 1},  // batches of columns
     {{6, 5, 4, 3, 2, 7}, {840, 168, 42, 14, 7, 1}, 3},
-    {{50, 60}, {0, 1}, 1},                    // broadcast
+    {{50, 60}, {0, 1}, 1},  // broadcast
 };
 
 TEST(Reductions, CommonOperationsInEveryLayout) {
@@ -154,7 +158,8 @@ TEST(Reductions, EveryOperationAndType) {
 }
 
 TEST(Reductions, CastsOnTheWay) {
-  for (const Layout& layout : {Layout{{50001}, {1}, 1}, Layout{{300, 257}, {257, 1}, 1}, Layout{{300, 257}, {1, 300}, 1}}) {
+  for (const Layout& layout :
+       {Layout{{50001}, {1}, 1}, Layout{{300, 257}, {257, 1}, 1}, Layout{{300, 257}, {1, 300}, 1}}) {
     for (int t = 0; t < static_cast<int>(DType::kF16); ++t) {  // integers and bools
       Options options;
       options.cast = true;

@@ -5,7 +5,7 @@ namespace gpushim::kernels::test {
 namespace {
 
 struct Lines {
-  std::vector<std::int64_t> outer;          ///< extents
+  std::vector<std::int64_t> outer;  ///< extents
   std::int64_t length;
   std::vector<std::int64_t> outer_strides;  ///< of input and output, in elements
   std::int64_t stride;
@@ -84,12 +84,12 @@ const Lines kLines[] = {
     {{}, 1, {}, 1},
     {{}, 100, {}, 1},
     {{}, 5000, {}, 1},
-    {{}, 300007, {}, 1},              // segments of rows
-    {{}, 60000, {}, 3},               // one strided line
-    {{200}, 1000, {1000}, 1},         // rows
-    {{7}, 30011, {30011}, 1},         // few long rows, not aligned
-    {{300}, 700, {1}, 300},           // columns
-    {{5}, 20000, {1}, 5},             // few columns
+    {{}, 300007, {}, 1},       // segments of rows
+    {{}, 60000, {}, 3},        // one strided line
+    {{200}, 1000, {1000}, 1},  // rows
+    {{7}, 30011, {30011}, 1},  // few long rows, not aligned
+    {{300}, 700, {1}, 300},    // columns
+    {{5}, 20000, {1}, 5},      // few columns
     {{20000}, 3, {3}, 1},
     {{11, 13}, 301, {301 * 13, 1}, 13},
     {{4, 3, 5}, 600, {9000, 1, 3}, 15},
@@ -126,7 +126,8 @@ TEST(Scans, EveryOperationAndType) {
 }
 
 void check_arg(DType type, bool is_max, const Lines& lines, bool wild) {
-  std::string text = std::string(is_max ? "argmax " : "argmin ") + dtype_name(type) + " " + std::to_string(lines.length);
+  std::string text =
+      std::string(is_max ? "argmax " : "argmin ") + dtype_name(type) + " " + std::to_string(lines.length);
   for (const std::int64_t extent : lines.outer) text += " x " + std::to_string(extent);
   SCOPED_TRACE(text);
   const auto size = static_cast<std::int64_t>(itemsize(type));

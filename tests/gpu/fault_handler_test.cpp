@@ -36,7 +36,7 @@ void dumper(int signal) {
   ::raise(signal);
 }
 void install_dumper(int flags) {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = dumper;
   action.sa_flags = flags;
   ::sigaction(SIGSEGV, &action, &before_dumper);
@@ -159,9 +159,9 @@ void repair(int, siginfo_t* info, void*) {
 
 TEST_F(FaultHandler, AnotherHandlerStillGetsItsFaults) {
   Block* b = device_block(4 * kMiB, 50);
-  struct sigaction ours {};
+  struct sigaction ours{};
   ::sigaction(SIGSEGV, nullptr, &ours);
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_sigaction = repair;
   action.sa_flags = SA_SIGINFO;
   ::sigaction(SIGSEGV, &action, nullptr);

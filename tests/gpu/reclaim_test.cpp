@@ -51,7 +51,9 @@ TEST_F(Reclaim, PooledMemoryGoesFirst) {
   Block* b = host_block(8 * kMiB, 3);
   DeviceLease(memory()).read(b);
   free(device_block(16 * kMiB, 0));
-  { Scratch scratch(memory(), 12 * kMiB); }
+  {
+    Scratch scratch(memory(), 12 * kMiB);
+  }
   const MemoryCounters before = memory().counters();
   Block* big = device_block(32 * kMiB, 4);
   EXPECT_EQ(memory().counters().evictions, before.evictions);

@@ -1,4 +1,5 @@
-// A C entry to the host executor's element-wise loops, so that test_semantics.py can compare them with NumPy. Test only.
+// A C entry to the host executor's element-wise loops, so that test_semantics.py can compare them with NumPy. Test
+// only.
 #include <cstring>
 
 #include "kernels/host_kernels.h"
@@ -23,7 +24,8 @@ std::uint32_t walk(host::Kernel kernel, const char* a, const char* b, const char
 #define GPUSHIM_EXPORT extern "C" __attribute__((visibility("default")))
 
 /// -1 when the op is not defined for the type, else the FpFlag bits.
-GPUSHIM_EXPORT int gpushim_run(const char* name, int dtype, const void* a, const void* b, const void* c, void* out, long n) {
+GPUSHIM_EXPORT int gpushim_run(const char* name, int dtype, const void* a, const void* b, const void* c, void* out,
+                               long n) {
   const Op op = op_by_name(name);
   const DType type = static_cast<DType>(dtype);
   const host::Kernel kernel = op == Op::kCount ? nullptr : host::ufunc_kernel(op, type);

@@ -18,8 +18,9 @@ T small_value(int n) {
 
 template <class T>
 class MatMulOf : public ::testing::Test {};
-using AllTypes = ::testing::Types<bool, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t,
-                                  std::int64_t, std::uint64_t, Half, float, double, Complex<float>, Complex<double>>;
+using AllTypes =
+    ::testing::Types<bool, std::int8_t, std::uint8_t, std::int16_t, std::uint16_t, std::int32_t, std::uint32_t,
+                     std::int64_t, std::uint64_t, Half, float, double, Complex<float>, Complex<double>>;
 TYPED_TEST_SUITE(MatMulOf, AllTypes);
 
 /// Small whole numbers, so that every type is exact; A is transposed, B has every second column, two batches share B.

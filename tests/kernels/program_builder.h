@@ -69,8 +69,14 @@ class ProgramBuilder {
     emit(Op::kStore, program.operands[operand].dtype, 0, a, operand, where);
   }
   void reduce(Op op, DType type, int ndim, int value, int result) {
-    program.reduction = {op, type, static_cast<std::uint8_t>(ndim), static_cast<std::uint8_t>(value),
-                         static_cast<std::uint8_t>(result), false, !op_info(op).associative, {0, 0}};
+    program.reduction = {op,
+                         type,
+                         static_cast<std::uint8_t>(ndim),
+                         static_cast<std::uint8_t>(value),
+                         static_cast<std::uint8_t>(result),
+                         false,
+                         !op_info(op).associative,
+                         {0, 0}};
   }
   template <class T>
   void initial(T value) {
@@ -90,8 +96,12 @@ class ProgramBuilder {
 
  private:
   int emit(Op op, DType type, int dst, int a, int b = 0, int c = kNoRegister) {
-    program.instructions[program.n_instructions++] = {op, type, type, static_cast<std::uint8_t>(dst),
-                                                      static_cast<std::uint8_t>(a), static_cast<std::uint8_t>(b),
+    program.instructions[program.n_instructions++] = {op,
+                                                      type,
+                                                      type,
+                                                      static_cast<std::uint8_t>(dst),
+                                                      static_cast<std::uint8_t>(a),
+                                                      static_cast<std::uint8_t>(b),
                                                       static_cast<std::uint8_t>(c)};
     return dst;
   }

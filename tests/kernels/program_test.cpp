@@ -135,12 +135,16 @@ TEST(Table, EveryRowRuns) {
       const DType type = static_cast<DType>(t);
       const DType result = op_result_type(op, type);
       ProgramBuilder b{300};
-      b.program.operands[0] = {reinterpret_cast<gpu::DevicePtr>(zeros), {static_cast<std::int64_t>(itemsize(type))}, type};
-      b.program.operands[1] = {reinterpret_cast<gpu::DevicePtr>(out), {static_cast<std::int64_t>(itemsize(result))}, result};
+      b.program.operands[0] = {
+          reinterpret_cast<gpu::DevicePtr>(zeros), {static_cast<std::int64_t>(itemsize(type))}, type};
+      b.program.operands[1] = {
+          reinterpret_cast<gpu::DevicePtr>(out), {static_cast<std::int64_t>(itemsize(result))}, result};
       b.program.n_operands = 2;
       b.load(0, 0);
-      if (op == Op::ldexp) b.constant(2, std::int64_t{1});
-      else b.load(2, 0);
+      if (op == Op::ldexp)
+        b.constant(2, std::int64_t{1});
+      else
+        b.load(2, 0);
       b.load(4, 0);
       b.store(1, b.apply(op, type, 6, 0, 2, 4));
       host.executor->run(b.program, host.workspace);
