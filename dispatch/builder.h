@@ -12,7 +12,9 @@ class ProgramBuilder {
   explicit ProgramBuilder(kernels::Program& program) noexcept : p_(program) {
     p_.n_operands = p_.n_instructions = p_.n_constants = p_.n_registers = 0;
     p_.reduction.ndim = 0;
+    p_.reduction.fp_slot = 0;
     p_.fp_status = 0;
+    p_.fp_words[0] = 0;
   }
 
   /// Shape and operand strides from a coalesced space: its operand i becomes program operand i. False when it has more

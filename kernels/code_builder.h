@@ -6,8 +6,19 @@
 namespace gpushim::kernels {
 
 inline CodeInstruction make(int code, int dst, int a = 0, int b = 0, int c = kNoRegister) {
-  return {static_cast<std::uint16_t>(code), static_cast<std::uint8_t>(dst), static_cast<std::uint8_t>(a),
-          static_cast<std::uint8_t>(b),     static_cast<std::uint8_t>(c),   0};
+  return {static_cast<std::uint16_t>(code),
+          static_cast<std::uint8_t>(dst),
+          static_cast<std::uint8_t>(a),
+          static_cast<std::uint8_t>(b),
+          static_cast<std::uint8_t>(c),
+          0,
+          0xf};
+}
+/// The same with its events in another slot.
+inline CodeInstruction with_slot(CodeInstruction instruction, int slot) {
+  instruction.fp_shift = static_cast<std::uint8_t>(slot == kNoFpSlot ? 0 : 4 * slot);
+  instruction.fp_mask = slot == kNoFpSlot ? 0 : 0xf;
+  return instruction;
 }
 inline CodeInstruction make_cast(DType from, DType to, int dst, int a) {
   if (from == to) return make(kCodeMove + (itemsize(from) == 16), dst, a);

@@ -82,7 +82,7 @@ void CudaExecutor::run_elements(const Program& program) {
     return;
   }
   if (try_vector_op(program, code, launcher_)) return;
-  if (code.fp_status != nullptr) code.flags_seen = launcher_.flags_seen();
+  if (code.fp.status != nullptr) code.fp.seen = launcher_.flags_seen();
   launcher_.launch(elements_kernel(code.group), ceil_divide(program.size, kLanes), kThreads,
                    code.n_registers * kRegisterBytes, code);
 }
@@ -102,7 +102,7 @@ void CudaExecutor::run_reduction(const Program& program, Workspace& workspace) {
 }
 
 void CudaExecutor::launch_fold(Code& code, const FoldWork& work) {
-  if (code.fp_status != nullptr) code.flags_seen = launcher_.flags_seen();
+  if (code.fp.status != nullptr) code.fp.seen = launcher_.flags_seen();
   Code* code_pointer = &code;
   FoldWork* work_pointer = const_cast<FoldWork*>(&work);
   void* arguments[] = {code_pointer, work_pointer};
@@ -112,7 +112,7 @@ void CudaExecutor::launch_fold(Code& code, const FoldWork& work) {
 }
 
 void CudaExecutor::launch_scan(Code& code, const ScanWork& work) {
-  if (code.fp_status != nullptr) code.flags_seen = launcher_.flags_seen();
+  if (code.fp.status != nullptr) code.fp.seen = launcher_.flags_seen();
   void* arguments[] = {&code, const_cast<ScanWork*>(&work)};
   const std::int64_t blocks = std::min<std::int64_t>(work.pieces, launcher_.multiprocessors() * 64);
   launcher_.launch(scan_kernel(code.group), dim3(static_cast<unsigned>(blocks)), kThreads, fold_shared_bytes(code),

@@ -23,8 +23,7 @@ struct Matrix {
 };
 
 Program empty_program(int ndim, const std::int64_t* shape) {
-  Program p;
-  std::memset(&p, 0, sizeof p);
+  Program p{};
   p.size = 1;
   p.ndim = static_cast<std::uint8_t>(std::max(ndim, 1));
   p.shape[0] = 1;

@@ -118,12 +118,18 @@ CodeGroup group_of(Op op, DType type) {
   return static_cast<int>(op) < kFirstUfunc ? CodeGroup::kLight : code_group(op, op_info(op).cost, type);
 }
 
+FpTarget fp_target(const Program& program) {
+  FpTarget target{reinterpret_cast<std::uint32_t*>(program.fp_status), nullptr, {}};
+  std::copy_n(program.fp_words, kFpSlots, target.words);
+  return target;
+}
+
 Code encode_body(const Program& program, const Geometry& geometry, bool* linear) {
   Code code;
   std::memset(&code, 0, sizeof code);
   encode_dimensions(geometry, &code);
   code.n_registers = program.n_registers;
-  code.fp_status = reinterpret_cast<std::uint32_t*>(program.fp_status);
+  code.fp = fp_target(program);
   for (int i = 0; i < program.n_operands; ++i) {
     const bool is_result = program.reduction.ndim > 0 && program.reduction.result == i;
     linear[i] = encode_operand(geometry, program.operands[i].base, geometry.strides[i], !is_result, &code.operands[i]);
@@ -131,7 +137,7 @@ Code encode_body(const Program& program, const Geometry& geometry, bool* linear)
   std::copy_n(program.constants, program.n_constants, code.constants);
   for (int i = 0; i < program.n_instructions; ++i) {
     const Instruction& instruction = program.instructions[i];
-    code.instructions[i] = encode(instruction, linear);
+    code.instructions[i] = with_slot(encode(instruction, linear), instruction.fp_slot);
     code.group = std::max(code.group, group_of(instruction.op, instruction.type));
   }
   code.n_body = code.n_all = program.n_instructions;

@@ -57,10 +57,17 @@ GPUSHIM_HD constexpr int ufunc_code(Op op, DType type) {
   return kCodeUfunc + (static_cast<int>(op) - kFirstUfunc) * kDTypeCount + static_cast<int>(type);
 }
 
+/// Where a launch reports floating-point events: 4 bits a slot.
+struct FpTarget {
+  std::uint32_t* status;         ///< null: nobody asks
+  std::uint32_t* seen;           ///< device memory: the events that this launch has reported
+  std::uint8_t words[kFpSlots];  ///< the status word of each slot
+};
+
 struct CodeInstruction {
   std::uint16_t code;
-  std::uint8_t dst, a, b, c;  ///< as in Instruction
-  std::uint16_t unused;
+  std::uint8_t dst, a, b, c;       ///< as in Instruction
+  std::uint8_t fp_shift, fp_mask;  ///< where its events go among the flags of a launch: (events & mask) << shift
 };
 static_assert(sizeof(CodeInstruction) == 8);
 
@@ -93,8 +100,7 @@ struct Code {
   std::uint8_t value, acc, spare, neighbour;  ///< registers of the accumulator's type
   bool acc_is_pair;                           ///< it is complex128 and takes two slots
   bool starts_with_initial;                   ///< instructions [n_body, fold_at) set acc; else the first value does
-  std::uint32_t* flags_seen;                  ///< device memory: the events that this launch has reported
-  std::uint32_t* fp_status;                   ///< null: nobody asks
+  FpTarget fp;
   Divider dividers[kMaxDims];
   CodeOperand operands[kCodeOperands];
   Constant constants[kMaxConstants + 1];
@@ -111,6 +117,9 @@ struct Geometry {
   std::int64_t strides[kMaxOperands][kMaxDims];
 };
 Geometry merge_dimensions(const Program& program);
+
+/// The program's; `seen` is the launcher's to fill.
+FpTarget fp_target(const Program& program);
 
 Divider make_divider(std::int64_t divisor);
 

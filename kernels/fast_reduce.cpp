@@ -138,8 +138,8 @@ bool try_fast_reduce(const Program& program, Launcher& launcher, Workspace& work
     const auto states = static_cast<std::size_t>(args.segments * args.results);
     args.states = reinterpret_cast<char*>(workspace.allocate(states * kernels.state_bytes));
   }
-  args.fp_status = reinterpret_cast<std::uint32_t*>(program.fp_status);
-  if (args.fp_status != nullptr) args.flags_seen = launcher.flags_seen();
+  args.fp = fp_target(program);
+  if (args.fp.status != nullptr) args.fp.seen = launcher.flags_seen();
   launcher.launch(kernel, blocks, kThreads, 0, args);
   if (args.segments > 1) {
     args.block_a_result = args.segments >= 64;

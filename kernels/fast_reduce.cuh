@@ -253,7 +253,7 @@ __global__ void __launch_bounds__(kReduceThreads, 4) reduce_rows(const __grid_co
     }
     if (member == 0 && piece < pieces) flags |= leave_result<kOp, T>(args, result, segment, partial);
   }
-  report_flags(flags, args.flags_seen, args.fp_status);
+  report_flags(flags, args.fp);
 }
 
 /// kItems neighbouring results a thread.
@@ -321,7 +321,7 @@ __global__ void __launch_bounds__(kReduceThreads) reduce_columns(const __grid_co
       if (y == 0 && column + i < args.columns) flags |= leave_result<kOp, T>(args, result + i, segment, partial);
     }
   }
-  report_flags(flags, args.flags_seen, args.fp_status);
+  report_flags(flags, args.fp);
 }
 
 /// Merges the states of each result. A block has one result when segments are many, else each thread has one.
@@ -351,7 +351,7 @@ __global__ void __launch_bounds__(kReduceThreads) reduce_states(const __grid_con
       flags = finish_result<kOp, T>(args, result, partial);
     }
   }
-  report_flags(flags, args.flags_seen, args.fp_status);
+  report_flags(flags, args.fp);
 }
 
 template <Op kOp, class U, class T>

@@ -23,8 +23,7 @@ struct ReduceArguments {
   bool has_initial;
   bool block_a_result;
   Constant initial;
-  std::uint32_t* flags_seen;
-  std::uint32_t* fp_status;
+  FpTarget fp;
 };
 
 struct ReduceKernels {

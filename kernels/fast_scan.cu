@@ -33,8 +33,7 @@ struct ScanArguments {
   int n_outer;
   Divider dividers[kMaxDims];
   std::int64_t in_outer[kMaxDims], out_outer[kMaxDims];
-  std::uint32_t* flags_seen;
-  std::uint32_t* fp_status;
+  FpTarget fp;
 };
 
 /// Short floats are added in double, and rounded for each result only.
@@ -206,7 +205,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_rows(const __grid_constant_
     has_carry = true;
     __syncthreads();
   }
-  report_flags(flags, args.flags_seen, args.fp_status);
+  report_flags(flags, args.fp);
 }
 
 // ---- columns
@@ -279,7 +278,7 @@ __global__ void __launch_bounds__(kScanThreads) scan_columns(const __grid_consta
       *reinterpret_cast<T*>(to) = advance<kOp, T>(acc, true, x, flags);
     }
   }
-  report_flags(flags, args.flags_seen, args.fp_status);
+  report_flags(flags, args.fp);
 }
 
 // ---- host
@@ -307,11 +306,12 @@ bool find_kernels(Op op, DType type, ScanKernels* kernels) {
     return true;                                          \
   }
   GPUSHIM_PAIR(add, kI32)
-  GPUSHIM_PAIR(add, kI64) GPUSHIM_PAIR(add, kU64) GPUSHIM_PAIR(add, kF16) GPUSHIM_PAIR(add, kF32)
-      GPUSHIM_PAIR(add, kF64) GPUSHIM_PAIR(add, kC64) GPUSHIM_PAIR(add, kC128) GPUSHIM_PAIR(multiply, kI64)
-          GPUSHIM_PAIR(multiply, kF32) GPUSHIM_PAIR(multiply, kF64) GPUSHIM_PAIR(maximum, kI64)
-              GPUSHIM_PAIR(maximum, kF32) GPUSHIM_PAIR(maximum, kF64) GPUSHIM_PAIR(minimum, kI64)
-                  GPUSHIM_PAIR(minimum, kF32) GPUSHIM_PAIR(minimum, kF64)
+  GPUSHIM_PAIR(add, kI64)
+  GPUSHIM_PAIR(add, kU64) GPUSHIM_PAIR(add, kF16) GPUSHIM_PAIR(add, kF32) GPUSHIM_PAIR(add, kF64)
+      GPUSHIM_PAIR(add, kC64) GPUSHIM_PAIR(add, kC128) GPUSHIM_PAIR(multiply, kI64) GPUSHIM_PAIR(multiply, kF32)
+          GPUSHIM_PAIR(multiply, kF64) GPUSHIM_PAIR(maximum, kI64) GPUSHIM_PAIR(maximum, kF32)
+              GPUSHIM_PAIR(maximum, kF64) GPUSHIM_PAIR(minimum, kI64) GPUSHIM_PAIR(minimum, kF32)
+                  GPUSHIM_PAIR(minimum, kF64)
 #undef GPUSHIM_PAIR
                       return false;
 }
@@ -360,8 +360,8 @@ bool try_fast_scan(const Scan& scan, Launcher& launcher, Workspace& workspace) {
     const std::int64_t bytes = args.lines * args.segments * kernels.acc_bytes;
     args.carries = reinterpret_cast<char*>(workspace.allocate(static_cast<std::size_t>(bytes)));
   }
-  args.fp_status = reinterpret_cast<std::uint32_t*>(scan.fp_status);
-  if (args.fp_status != nullptr) args.flags_seen = launcher.flags_seen();
+  args.fp.status = reinterpret_cast<std::uint32_t*>(scan.fp_status);
+  if (args.fp.status != nullptr) args.fp.seen = launcher.flags_seen();
   if (args.segments > 1) {
     launcher.launch(rows ? kernels.fold_rows : kernels.fold_columns, groups * args.segments, kScanThreads, 0, args);
   }

@@ -1,6 +1,7 @@
 // Floating-point events on the device: finding them cheaply and reporting them. Device.
 #pragma once
 
+#include "kernels/device_code.h"
 #include "kernels/ufunc_rows.h"
 
 namespace gpushim::kernels {
@@ -23,12 +24,16 @@ __device__ __forceinline__ unsigned flags_of(CType<UfuncRow<kOp>::result(kDTypeO
 
 /// Adds the thread's events to the status word. The word may lie in host memory, so a bit crosses the bus only once a
 /// launch: `seen`, in device memory, remembers it.
-__device__ __forceinline__ void report_flags(unsigned flags, std::uint32_t* seen, std::uint32_t* status) {
-  if (status == nullptr) return;
+__device__ __forceinline__ void report_flags(unsigned flags, const FpTarget& target) {
+  if (target.status == nullptr) return;
   flags = __reduce_or_sync(0xffffffffu, flags);
-  if (threadIdx.x % 32 != 0 || (flags & ~*static_cast<volatile std::uint32_t*>(seen)) == 0) return;
-  const unsigned fresh = flags & ~atomicOr(seen, flags);
-  if (fresh != 0) atomicOr_system(status, fresh);
+  if (threadIdx.x % 32 != 0 || (flags & ~*static_cast<volatile std::uint32_t*>(target.seen)) == 0) return;
+  const unsigned fresh = flags & ~atomicOr(target.seen, flags);
+#pragma unroll 1
+  for (int slot = 0; slot < kFpSlots && fresh >> 4 * slot != 0; ++slot) {
+    const unsigned events = fresh >> 4 * slot & 0xf;
+    if (events != 0) atomicOr_system(target.status + target.words[slot], events);
+  }
 }
 
 }  // namespace gpushim::kernels

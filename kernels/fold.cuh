@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kThreads)
     state.run<kGroup>(state.finish_at, state.n_all, lanes);
     __syncthreads();  // before the next piece overwrites what the tree reads
   }
-  report_flags(state.flags, code.flags_seen, code.fp_status);
+  report_flags(state.flags, code.fp);
 }
 
 }  // namespace gpushim::kernels

@@ -31,9 +31,9 @@ void append_fold(const Reduction& reduction, DType acc_type, int value, int firs
     code->instructions[n++] = make_cast(reduction.type, acc_type, code->acc, code->spare);
   }
   code->fold_at = static_cast<std::uint8_t>(n);
-  code->instructions[n++] = make(op, code->acc, code->acc, value);
-  code->instructions[n++] = make(op, code->spare, code->acc, value);
-  code->instructions[n++] = make(op, code->spare, code->acc, code->neighbour);
+  code->instructions[n++] = with_slot(make(op, code->acc, code->acc, value), reduction.fp_slot);
+  code->instructions[n++] = with_slot(make(op, code->spare, code->acc, value), reduction.fp_slot);
+  code->instructions[n++] = with_slot(make(op, code->spare, code->acc, code->neighbour), reduction.fp_slot);
   code->finish_at = code->n_all = static_cast<std::uint8_t>(n);
 }
 
@@ -90,9 +90,10 @@ void append_result(const Reduction& reduction, DType acc_type, bool linear, Code
     code->constants[kMaxConstants] = reduction.initial;
     code->instructions[n++] = make(kCodeConst + (itemsize(reduction.type) == 16), code->neighbour, kMaxConstants);
     code->instructions[n++] = make_cast(reduction.type, acc_type, code->spare, code->neighbour);
-    code->instructions[n++] = make(ufunc_code(reduction.op, acc_type), code->acc, code->spare, code->acc);
+    code->instructions[n++] =
+        with_slot(make(ufunc_code(reduction.op, acc_type), code->acc, code->spare, code->acc), reduction.fp_slot);
   }
-  code->instructions[n++] = make_cast(acc_type, reduction.type, code->spare, code->acc);
+  code->instructions[n++] = with_slot(make_cast(acc_type, reduction.type, code->spare, code->acc), reduction.fp_slot);
   code->instructions[n++] = make(store_code(reduction.type, linear), 0, code->spare, reduction.result);
   code->n_all = static_cast<std::uint8_t>(n);
 }

@@ -42,10 +42,19 @@ class Run {
       if (folder_ != nullptr) fold_block(start, n);
     }
     if (folder_ != nullptr && folded_ == 0) store_empty_results();
-    report_events(program_.fp_status, events_);
+    report_slots();
   }
 
  private:
+  void note(std::uint32_t events, std::uint8_t slot) noexcept {
+    if (slot != kNoFpSlot) events_[slot] |= events;
+  }
+  void report_slots() const noexcept {
+    if (program_.fp_status == 0) return;
+    for (int s = 0; s < kFpSlots; ++s)
+      report_events(program_.fp_status + program_.fp_words[s] * sizeof(std::uint32_t), events_[s]);
+  }
+
   void execute(const Instruction& in, std::int64_t start, int n) {
     switch (in.op) {
       case Op::kLoad: {
@@ -89,7 +98,7 @@ class Run {
     const bool apart = in.dst != in.a && in.dst != b && in.dst != c && a_size <= 8 && size <= 8;
     const bool in_place = in.op != Op::kSelect && in.op != Op::kCast && size == a_size && size <= 8;
     void* target = apart || in_place ? out : registers_->scratch;
-    events_ |= kernel(registers_->row(in.a), registers_->row(b), registers_->row(c), target, n);
+    note(kernel(registers_->row(in.a), registers_->row(b), registers_->row(c), target, n), in.fp_slot);
     if (target != out) std::memcpy(out, target, size * n);
   }
 
@@ -121,7 +130,7 @@ class Run {
   void store_result(std::int64_t outer) {
     const Operand& to = program_.operands[program_.reduction.result];
     alignas(16) std::byte value[16];
-    events_ |= folder_->finish(value);
+    note(folder_->finish(value), program_.reduction.fp_slot);
     const std::int64_t offset = offset_of(outer_, to.strides, outer);
     std::memcpy(reinterpret_cast<void*>(to.base + offset), value, itemsize(program_.reduction.type));
     ++folded_;
@@ -139,7 +148,7 @@ class Run {
   const Program& program_;
   Space space_;
   std::unique_ptr<RegisterFile> registers_;
-  std::uint32_t events_ = 0;
+  std::uint32_t events_[kFpSlots] = {};
 
   Folder* folder_ = nullptr;  ///< lives in folder_storage_
   FolderStorage folder_storage_;

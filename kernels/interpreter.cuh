@@ -275,12 +275,14 @@ __device__ __forceinline__ void select_slots(CodeInstruction in) {
 
 template <CodeGroup kGroup, class From, class To>
 __device__ __forceinline__ void run_cast(CodeInstruction in, unsigned active, unsigned& flags) {
+  unsigned events = 0;
 #pragma unroll
   for (int i = 0; i < kLanesOfThread; ++i) {
     const From a = Slots::get<From>(in.a, i);
     Slots::put<To>(in.dst, i, sem::cast<To>(a));
-    if (active >> i & 1) flags |= fp::cast_flags<From, To>(a);
+    if (active >> i & 1) events |= fp::cast_flags<From, To>(a);
   }
+  flags |= (events & in.fp_mask) << in.fp_shift;
 }
 
 // ---- operations
@@ -318,12 +320,14 @@ __device__ __noinline__ unsigned run_heavy(CodeInstruction in, unsigned active) 
 template <CodeGroup kGroup, Op kOp, class T>
 __device__ __forceinline__ void run_op(CodeInstruction in, unsigned active, unsigned& flags) {
   if constexpr (code_group(kOp, UfuncRow<kOp>::kCost, kDTypeOf<T>) != CodeGroup::kLight) {
-    flags |= run_heavy<kOp, T>(in, active);
+    flags |= (run_heavy<kOp, T>(in, active) & in.fp_mask) << in.fp_shift;
   } else {
+    unsigned events = 0;
 #pragma unroll
     for (int i = 0; i < kLanesOfThread; ++i) {
-      Slots::put(in.dst, i, apply_lane<kOp, T>(in, i, active >> i & 1, flags));
+      Slots::put(in.dst, i, apply_lane<kOp, T>(in, i, active >> i & 1, events));
     }
+    flags |= (events & in.fp_mask) << in.fp_shift;
   }
 }
 
@@ -414,13 +418,13 @@ __device__ __forceinline__ void execute(const Code& code, int begin, int end, co
           Slots::put<std::int64_t>(in.dst, i, outer * code.inner_size + inner);
         }
         break;
-#define GPUSHIM_CAST_ROW(unused, from)                                                                  \
-  GPUSHIM_CAST_CASE(from, kBool)                                                                        \
-  GPUSHIM_CAST_CASE(from, kI8) GPUSHIM_CAST_CASE(from, kU8) GPUSHIM_CAST_CASE(from, kI16)               \
-      GPUSHIM_CAST_CASE(from, kU16) GPUSHIM_CAST_CASE(from, kI32) GPUSHIM_CAST_CASE(from, kU32)         \
-          GPUSHIM_CAST_CASE(from, kI64) GPUSHIM_CAST_CASE(from, kU64) GPUSHIM_CAST_CASE(from, kF16)     \
-              GPUSHIM_CAST_CASE(from, kF32) GPUSHIM_CAST_CASE(from, kF64) GPUSHIM_CAST_CASE(from, kC64) \
-                  GPUSHIM_CAST_CASE(from, kC128)
+#define GPUSHIM_CAST_ROW(unused, from)                                                              \
+  GPUSHIM_CAST_CASE(from, kBool)                                                                    \
+  GPUSHIM_CAST_CASE(from, kI8)                                                                      \
+  GPUSHIM_CAST_CASE(from, kU8) GPUSHIM_CAST_CASE(from, kI16) GPUSHIM_CAST_CASE(from, kU16)          \
+      GPUSHIM_CAST_CASE(from, kI32) GPUSHIM_CAST_CASE(from, kU32) GPUSHIM_CAST_CASE(from, kI64)     \
+          GPUSHIM_CAST_CASE(from, kU64) GPUSHIM_CAST_CASE(from, kF16) GPUSHIM_CAST_CASE(from, kF32) \
+              GPUSHIM_CAST_CASE(from, kF64) GPUSHIM_CAST_CASE(from, kC64) GPUSHIM_CAST_CASE(from, kC128)
         GPUSHIM_TYPES_ALL(GPUSHIM_CAST_ROW, 0)
 #undef GPUSHIM_CAST_ROW
 #define GPUSHIM_UFUNC(name, inputs, TYPES, ...) GPUSHIM_TYPES_##TYPES(GPUSHIM_OP_CASE, name)
@@ -438,7 +442,7 @@ __global__ void __launch_bounds__(kThreads) interpret_elements(const __grid_cons
   const Lanes lanes = make_lanes(first, code.inner_size, 0, false);
   unsigned flags = 0;
   execute<kGroup, false>(code, 0, code.n_body, lanes, flags);
-  report_flags(flags, code.flags_seen, code.fp_status);
+  report_flags(flags, code.fp);
 }
 
 }  // namespace gpushim::kernels

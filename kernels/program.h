@@ -29,6 +29,8 @@ constexpr int kMaxInstructions = 128;
 constexpr int kMaxConstants = 32;
 constexpr int kMaxRegisters = 24;
 constexpr std::uint8_t kNoRegister = 0xff;
+constexpr int kFpSlots = 8;
+constexpr std::uint8_t kNoFpSlot = 0xff;
 
 /// The machine instructions first, then one op for each row of ufuncs.def.
 enum class Op : std::uint16_t {
@@ -52,8 +54,8 @@ struct Instruction {
   std::uint8_t a;
   std::uint8_t b;
   std::uint8_t c;
+  std::uint8_t fp_slot = 0;  ///< where its floating-point events go; kNoFpSlot: nowhere
 };
-static_assert(sizeof(Instruction) == 8);
 
 struct Constant {
   std::uint64_t lo, hi;  ///< the value's bytes, as in a register pair
@@ -74,9 +76,11 @@ struct Reduction {
   bool has_initial;     ///< fold starts from `initial`; else from the first element (the fold is never empty then)
   bool sequential;      ///< not associative (subtract, divide, power...): fold strictly in order
   Constant initial;
+  std::uint8_t fp_slot = 0;  ///< where the fold's own events go
 };
 
-/// Floating-point events, bits of the status word. The same categories, in NumPy's order.
+/// Floating-point events, bits of a status word. The same categories, in NumPy's order. A program may be fused from
+/// calls of several functions, each with a status word of its own: every instruction names a *slot*, every slot a word.
 enum FpFlag : std::uint32_t { kFpDivide = 1, kFpOverflow = 2, kFpUnderflow = 4, kFpInvalid = 8 };
 
 struct Program {
@@ -88,7 +92,8 @@ struct Program {
   std::uint8_t n_constants;
   std::uint8_t n_registers;
   Reduction reduction;
-  gpu::DevicePtr fp_status;  ///< device address of a uint32 word that collects FpFlag bits; 0 = not wanted
+  gpu::DevicePtr fp_status;         ///< device address of an array of uint32 status words; 0 = nobody asks
+  std::uint8_t fp_words[kFpSlots];  ///< the word of each slot, as an index into that array
   Operand operands[kMaxOperands];
   Constant constants[kMaxConstants];
   Instruction instructions[kMaxInstructions];

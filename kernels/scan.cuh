@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kThreads)
     scan_row<kGroup>(state, line, begin, min(begin + work.segment, code.inner_size), before,
                      static_cast<int>(work.carry_bytes));
   }
-  report_flags(state.flags, code.flags_seen, code.fp_status);
+  report_flags(state.flags, code.fp);
 }
 
 }  // namespace gpushim::kernels

@@ -22,8 +22,7 @@ void append_scan(Op op, DType type, DType acc_type, int to, bool linear, Code* c
 }  // namespace
 
 Program scan_as_program(const Scan& scan) {
-  Program program;
-  std::memset(&program, 0, sizeof program);
+  Program program{};
   program.ndim = static_cast<std::uint8_t>(scan.outer_ndim + 1);
   program.size = scan.length;
   for (int d = 0; d < scan.outer_ndim; ++d) {

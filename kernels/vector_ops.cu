@@ -71,8 +71,8 @@ bool try_vector_op(const Program& program, const Code& code, Launcher& launcher)
     return false;
   args.output = reinterpret_cast<void*>(result.base);
   args.size = program.size;
-  args.fp_status = code.fp_status;
-  if (args.fp_status != nullptr) args.flags_seen = launcher.flags_seen();
+  args.fp = code.fp;
+  if (args.fp.status != nullptr) args.fp.seen = launcher.flags_seen();
   const std::int64_t tile = vector_tile(itemsize(op.type));
   launcher.launch(kernel, (program.size + tile - 1) / tile, kVectorThreads, 0, args);
   return true;

@@ -19,8 +19,7 @@ struct VectorArguments {
   std::int64_t size;
   Constant constants[3];  ///< of inputs that are constants
   bool is_scalar[3];      ///< one value for all elements: at inputs[i], or the constant when that is null
-  std::uint32_t* flags_seen;
-  std::uint32_t* fp_status;
+  FpTarget fp;
 };
 
 template <class T>
@@ -115,7 +114,7 @@ __global__ void __launch_bounds__(kVectorThreads) vector_op(const __grid_constan
       static_cast<R*>(args.output)[at] = apply(values[0], values[kInputs >= 2 ? 1 : 0], values[kInputs >= 3 ? 2 : 0]);
     }
   }
-  report_flags(flags, args.flags_seen, args.fp_status);
+  report_flags(flags, args.fp);
 }
 
 /// Elements of a block's tile.
