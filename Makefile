@@ -82,7 +82,7 @@ sanitize: $(VENV)/requirements.txt
 	for sanitizer in $(SANITIZERS); do \
 	  tree=build/sanitize-$$(echo $$sanitizer | tr , -) && \
 	  PATH="$(abspath $(VENV)/bin):$$PATH" cmake -G Ninja -S . -B $$tree -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGPUSHIM_CUDA=OFF \
-	    -DGPUSHIM_PYTHON=OFF -DGPUSHIM_TESTS=ON "-DGPUSHIM_SANITIZE=$$(echo $$sanitizer | tr , ';')" && \
+	    -DGPUSHIM_PYTHON=OFF -DGPUSHIM_TESTS=ON -DGPUSHIM_WERROR=ON "-DGPUSHIM_SANITIZE=$$(echo $$sanitizer | tr , ';')" && \
 	  $(VENV)/bin/cmake --build $$tree && \
 	  ASAN_OPTIONS=handle_segv=0:allow_user_segv_handler=1 $(VENV)/bin/ctest --test-dir $$tree --output-on-failure -j $(JOBS) || exit 1; \
 	done

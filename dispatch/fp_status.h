@@ -17,6 +17,8 @@ class FpStatus {
 
   /// The word for a function, by its NumPy name ("divide"); the address is the device's. 0 when the mask ignores all.
   gpu::DevicePtr word_for(const char* function, compat::ErrorMask mask);
+  /// The device address of the array of words.
+  gpu::DevicePtr base() const noexcept { return device_words_; }
   /// Bits collected for a function so far; clears them.
   std::uint32_t take(const char* function);
   /// Warns for everything collected. False with a Python error set when a warning became an error.

@@ -1,14 +1,17 @@
-// Record, then evaluate. Host code, no Python.
+// The recorder. Host code, no Python.
 #include "dispatch/recorder.h"
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
+#include "dispatch/fp_status.h"
 #include "gpu/error.h"
 
 namespace gpushim::dispatch {
 
 using gpu::DevicePtr;
+using kernels::Op;
 
 namespace {
 
@@ -50,23 +53,38 @@ void launch(kernels::Executor& executor, kernels::Workspace& workspace, kernels:
   executor.matmul(matmul, workspace);
 }
 
+DevicePtr offset_by(DevicePtr base, std::int64_t bytes) { return base + static_cast<DevicePtr>(bytes); }
+std::int64_t offset_in(const Binding& b) { return b.data - b.block->base; }
+
+/// All bytes in use of the block.
+bool covers_block(const Binding& b) {
+  return b.dense && b.data + b.extent.low == b.block->base &&
+         b.extent.high - b.extent.low >= static_cast<std::int64_t>(b.block->bytes);
+}
+
+int count_stores(const kernels::Program& program) {
+  int n = program.reduction.ndim > 0;
+  for (int i = 0; i < program.n_instructions; ++i) n += program.instructions[i].op == Op::kStore;
+  return n;
+}
+
 }  // namespace
 
 int Node::bind_read(const Operand& operand) noexcept {
-  bindings[n_bindings] = {operand.block, operand.data, operand.extent(), false, false, nullptr};
+  bindings[n_bindings] = {operand.block, operand.data, operand.extent(), false, false, false, nullptr};
   return n_bindings++;
 }
 
 int Node::bind_write(const Operand& operand, bool every_element) noexcept {
   // A strided view may reach from the first byte to the last and still leave gaps whose bytes must survive.
   Extent extent = operand.extent();
-  bool whole = every_element && operand.bytes() == extent.high - extent.low;
-  bindings[n_bindings] = {operand.block, operand.data, extent, true, whole, nullptr};
+  bool dense = operand.bytes() == extent.high - extent.low;
+  bindings[n_bindings] = {operand.block, operand.data, extent, true, dense, dense && every_element, nullptr};
   return n_bindings++;
 }
 
 int Node::bind_shared(DevicePtr device_view) noexcept {
-  bindings[n_bindings] = {nullptr, reinterpret_cast<char*>(device_view), {0, 0}, true, true, this};
+  bindings[n_bindings] = {nullptr, reinterpret_cast<char*>(device_view), {0, 0}, true, true, true, this};
   return n_bindings++;
 }
 
@@ -75,64 +93,280 @@ Recorder& Recorder::get() {
   return *recorder;
 }
 
+Recorder::Recorder()
+    : memory_(Runtime::get()->memory()),
+      executor_(Runtime::get()->executor()),
+      graph_(memory_, *this, FpStatus::get().base()) {
+  memory_.set_recorder(&evaluate_block, &release_block);
+}
+
 Recorder::SharedWords Recorder::result_words() {
-  if (!result_words_.host) {
-    result_words_.host = Runtime::get()->memory().device().allocate_shared_words(64, &result_words_.device);
-  }
+  if (!result_words_.host) result_words_.host = memory_.device().allocate_shared_words(64, &result_words_.device);
   return result_words_;
 }
 
-void Recorder::record() {
-  ++counters_.nodes;
-  if (!Runtime::get()->settings.profile) return evaluate(node_);
-  const auto begin = std::chrono::steady_clock::now();
-  evaluate(node_);
-  counters_.evaluate_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
+Recorder::Counters Recorder::counters() noexcept {
+  const std::lock_guard guard(mutex_);
+  Counters c = counters_;
+  c.graph = graph_.counters();
+  return c;
 }
 
-void Recorder::evaluate(Node& node) {
-  Runtime& runtime = *Runtime::get();
-  gpu::Memory& memory = runtime.memory();
-  DevicePtr addresses[Node::kMaxBindings];
-  gpu::Scratch copies[Node::kMaxBindings];
-  bool wait = runtime.settings.eager;
-  for (int i = 0; i < node.n_bindings; ++i) {
-    const Binding& b = node.bindings[i];
-    if (b.shared) {
-      addresses[i] = reinterpret_cast<DevicePtr>(b.data);
-    } else if (!b.block) {
-      auto bytes = static_cast<std::size_t>(b.extent.high - b.extent.low);
-      copies[i] = gpu::Scratch(memory, bytes);
-      addresses[i] = copies[i].get() - static_cast<std::uintptr_t>(b.extent.low);
-      if (!b.write || !b.whole) memory.device().upload(copies[i].get(), b.data + b.extent.low, bytes);
-      // Its owner may change the memory as soon as this call returns.
-      wait = true;
+std::string Recorder::dot() {
+  const std::lock_guard guard(mutex_);
+  return graph_.dot();
+}
+
+void Recorder::evaluate_block(gpu::Block* block, gpu::Access access) noexcept {
+  Recorder& recorder = get();
+  const std::lock_guard guard(recorder.mutex_);
+  try {
+    recorder.graph_.settle(block, access);
+  } catch (const std::exception&) {  // Memory asks again
+  }
+}
+
+bool Recorder::release_block(gpu::Block* block) noexcept {
+  Recorder& recorder = get();
+  const std::lock_guard guard(recorder.mutex_);
+  return recorder.graph_.released(block);
+}
+
+void Recorder::evaluate_all() {
+  const std::lock_guard guard(mutex_);
+  graph_.settle_all();
+}
+
+void Recorder::record(When when) {
+  const std::lock_guard guard(mutex_);
+  ++counters_.nodes;
+  const bool profile = Runtime::get()->settings.profile;
+  const auto begin = profile ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
+  try {
+    take(when);
+  } catch (const gpu::OutOfMemory&) {  // what is pending can't be spilled
+    if (graph_.empty()) throw;
+    graph_.settle_all();
+    take(when);
+  }
+  if (Runtime::get()->settings.eager) memory_.synchronize();
+  if (profile) {
+    counters_.evaluate_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
+  }
+}
+
+void Recorder::take(When when) {
+  const auto* program = std::get_if<kernels::Program>(&node_.work);
+  if (program != nullptr && becomes_value(*program)) {
+    record_program(*program, when);
+  } else {
+    run_directly();
+  }
+}
+
+// ---- programs
+
+/// Programs of the size that one call makes. Two results must not touch what is read: they become two values.
+bool Recorder::becomes_value(const kernels::Program& program) const {
+  const int stores = count_stores(program);
+  if (stores > 2 || node_.n_bindings - stores > Value::kMaxLoads ||
+      program.n_instructions - stores > Value::kMaxInstructions - 2 || program.n_constants > Value::kMaxConstants) {
+    return false;
+  }
+  if (stores < 2) return true;
+  for (int i = 0; i < node_.n_bindings; ++i) {
+    const Binding& b = node_.bindings[i];
+    if (b.write && (b.block == nullptr || b.block->node != nullptr || b.block->readers > 0 || !covers_block(b)))
+      return false;
+    for (int j = 0; b.write && j < node_.n_bindings; ++j) {
+      if (j != i && node_.bindings[j].block == b.block) return false;
     }
   }
-  PooledWorkspace workspace(memory);
+  return true;
+}
+
+void Recorder::record_program(const kernels::Program& program, When when) {
+  bool now = when == When::kNow || Runtime::get()->settings.eager;
+  for (int i = 0; i < node_.n_bindings; ++i) now |= node_.bindings[i].block == nullptr;
+  if (now) copy_foreign_in();
+  const int stores = count_stores(program);
+  for (int store = 0; store < stores; ++store) {
+    Value* value = make_value(program, store);
+    const Binding& target = node_.bindings[value->foreign_result];
+    if (target.block == nullptr) {
+      try {
+        graph_.link(value);
+      } catch (...) {
+        graph_.abandon(value);
+        throw;
+      }
+      graph_.compute(value);
+      continue;
+    }
+    try {
+      graph_.link(value);
+      graph_.settle_in(value, target.block);
+    } catch (...) {
+      graph_.abandon(value);
+      throw;
+    }
+    if (now || graph_.must_not_wait()) graph_.settle(target.block, gpu::Access::kRead);
+  }
+  if (now) copy_foreign_out();
+}
+
+/// The value of the program's result number `store`, without its edges. foreign_result names the result's binding.
+Value* Recorder::make_value(const kernels::Program& program, int store) {
+  Value* v = graph_.start();
+  v->ndim = program.ndim;
+  std::copy_n(program.shape, program.ndim, v->shape);
+  v->fp_status = program.fp_status;
+  v->reduction = program.reduction;
+  int result = program.reduction.result;
+  v->result = program.reduction.value;
+  v->dtype = program.reduction.type;
+  if (program.reduction.ndim == 0) {
+    for (int i = 0;; ++i) {
+      const kernels::Instruction& in = program.instructions[i];
+      if (in.op != Op::kStore || store-- > 0) continue;
+      v->result = in.a;
+      v->mask = in.c;
+      v->dtype = in.type;
+      result = in.b;
+      break;
+    }
+  }
+  // The instructions that this result needs, last one first.
+  std::uint32_t needed = 1u << v->result;
+  if (v->mask != kernels::kNoRegister) needed |= 1u << v->mask;
+  std::uint8_t keep[kernels::kMaxInstructions];
+  int n = 0;
+  for (int i = program.n_instructions; i-- > 0;) {
+    const kernels::Instruction& in = program.instructions[i];
+    if (in.op == Op::kStore || (needed >> in.dst & 1) == 0) continue;
+    keep[n++] = static_cast<std::uint8_t>(i);
+    if (in.op == Op::kLoad || in.op == Op::kConst || in.op == Op::kIndex) continue;
+    const int inputs = in.op == Op::kCast ? 1 : in.op == Op::kSelect ? 3 : kernels::op_info(in.op).n_inputs;
+    needed |= 1u << in.a;
+    if (inputs > 1) needed |= 1u << in.b;
+    if (inputs > 2) needed |= 1u << in.c;
+  }
+  std::copy_n(program.constants, program.n_constants, v->constants);
+  v->n_constants = program.n_constants;
+  while (n-- > 0) {
+    kernels::Instruction in = program.instructions[keep[n]];
+    if (in.op == Op::kIndex) v->has_index = true;
+    if (in.op == Op::kLoad) {
+      const Binding& b = node_.bindings[in.a];
+      const kernels::Operand& o = program.operands[in.a];
+      Load& load = v->loads[v->n_loads];
+      load = {b.block, nullptr, nullptr, b.block ? offset_in(b) : 0, {}, o.dtype, in.a, false};
+      std::copy_n(o.strides, program.ndim, load.strides);
+      in.a = v->n_loads++;
+    }
+    v->instructions[v->n_instructions++] = in;
+  }
+  const Binding& target = node_.bindings[result];
+  v->foreign_result = static_cast<std::uint8_t>(result);
+  v->offset = target.block ? offset_in(target) : 0;
+  std::copy_n(program.operands[result].strides, program.ndim - program.reduction.ndim, v->strides);
+  if (target.block != nullptr) v->partial = !(target.whole && covers_block(target)) && !store_everywhere(v, target);
+  return v;
+}
+
+/// A masked store to all of a block is a choice between the new value and the old one, and can be inlined like any.
+bool Recorder::store_everywhere(Value* v, const Binding& target) {
+  if (v->mask == kernels::kNoRegister || !covers_block(target) || v->n_loads == Value::kMaxLoads) return false;
+  int next = 0;
+  for (int i = 0; i < v->n_instructions; ++i) next = std::max(next, v->instructions[i].dst + 2);
+  if (next + 4 > kernels::kMaxRegisters) return false;
+  Load& load = v->loads[v->n_loads];
+  load = {target.block, nullptr, nullptr, v->offset, {}, v->dtype, 0, false};
+  std::copy_n(v->strides, v->ndim, load.strides);
+  const auto old = static_cast<std::uint8_t>(next), chosen = static_cast<std::uint8_t>(next + 2);
+  v->instructions[v->n_instructions++] = {Op::kLoad, v->dtype, v->dtype, old, v->n_loads++, 0, 0, 0};
+  v->instructions[v->n_instructions++] = {Op::kSelect, v->dtype, v->dtype, chosen, v->mask, v->result, old, 0};
+  v->result = chosen;
+  v->mask = kernels::kNoRegister;
+  return true;
+}
+
+void Recorder::run(Fuser& fuser) {
+  kernels::Program& program = fuser.program();
+  DevicePtr addresses[Node::kMaxBindings];
+  PooledWorkspace workspace(memory_);
+  gpu::DeviceLease lease(memory_);
+  for (int i = 0; i < program.n_operands; ++i) {
+    const Fuser::Place& p = fuser.place(i);
+    if (p.block == nullptr) {
+      addresses[i] = offset_by(foreign_[p.foreign].first, p.offset);
+    } else if (!p.write) {
+      addresses[i] = offset_by(lease.read(p.block), p.offset);
+    }
+  }
+  for (int i = 0; i < program.n_operands; ++i) {
+    const Fuser::Place& p = fuser.place(i);
+    if (p.block != nullptr && p.write) addresses[i] = offset_by(lease.write(p.block, p.whole), p.offset);
+  }
+  launch(executor_, workspace, program, addresses, program.n_operands);
+  lease.commit();
+}
+
+// ---- foreign memory: its owner may change it as soon as the call returns
+
+void Recorder::copy_foreign_in() {
+  for (int i = 0; i < node_.n_bindings; ++i) {
+    const Binding& b = node_.bindings[i];
+    if (b.shared) foreign_[i].first = reinterpret_cast<DevicePtr>(b.data);
+    if (b.shared || b.block) continue;
+    auto bytes = static_cast<std::size_t>(b.extent.high - b.extent.low);
+    foreign_[i].memory = gpu::Scratch(memory_, bytes);
+    foreign_[i].first = offset_by(foreign_[i].memory.get(), -b.extent.low);
+    if (!b.write || !b.whole) memory_.device().upload(foreign_[i].memory.get(), b.data + b.extent.low, bytes);
+  }
+}
+
+void Recorder::copy_foreign_out() {
+  bool wait = false;
+  for (int i = 0; i < node_.n_bindings; ++i) {
+    const Binding& b = node_.bindings[i];
+    if (b.shared || b.block) continue;
+    if (b.write) {
+      memory_.device().download(b.data + b.extent.low, foreign_[i].memory.get(),
+                                static_cast<std::size_t>(b.extent.high - b.extent.low));
+    }
+    wait = true;
+  }
+  if (wait) memory_.synchronize();
+  for (int i = 0; i < node_.n_bindings; ++i) foreign_[i].memory = gpu::Scratch();
+}
+
+// ---- everything else
+
+void Recorder::run_directly() {
+  for (int i = 0; i < node_.n_bindings; ++i) {
+    const Binding& b = node_.bindings[i];
+    if (b.block) graph_.settle(b.block, b.write ? gpu::Access::kWrite : gpu::Access::kRead);
+  }
+  copy_foreign_in();
+  DevicePtr addresses[Node::kMaxBindings];
   {
-    gpu::DeviceLease lease(memory);
-    for (int i = 0; i < node.n_bindings; ++i) {
-      const Binding& b = node.bindings[i];
-      if (b.block && !b.write) addresses[i] = lease.read(b.block) + static_cast<std::uintptr_t>(b.data - b.block->base);
+    PooledWorkspace workspace(memory_);
+    gpu::DeviceLease lease(memory_);
+    for (int i = 0; i < node_.n_bindings; ++i) {
+      const Binding& b = node_.bindings[i];
+      if (!b.block) addresses[i] = foreign_[i].first;
+      if (b.block && !b.write) addresses[i] = offset_by(lease.read(b.block), offset_in(b));
     }
-    for (int i = 0; i < node.n_bindings; ++i) {
-      const Binding& b = node.bindings[i];
+    for (int i = 0; i < node_.n_bindings; ++i) {
+      const Binding& b = node_.bindings[i];
       if (!b.block || !b.write) continue;
-      bool whole = b.whole && b.data + b.extent.low == b.block->base &&
-                   b.extent.high - b.extent.low >= static_cast<std::int64_t>(b.block->bytes);
-      addresses[i] = lease.write(b.block, whole) + static_cast<std::uintptr_t>(b.data - b.block->base);
+      addresses[i] = offset_by(lease.write(b.block, b.whole && covers_block(b)), offset_in(b));
     }
-    std::visit([&](auto& work) { launch(runtime.executor(), workspace, work, addresses, node.n_bindings); }, node.work);
+    std::visit([&](auto& work) { launch(executor_, workspace, work, addresses, node_.n_bindings); }, node_.work);
     lease.commit();
   }
-  for (int i = 0; i < node.n_bindings; ++i) {
-    const Binding& b = node.bindings[i];
-    if (b.block || b.shared || !b.write) continue;
-    memory.device().download(b.data + b.extent.low, copies[i].get(),
-                             static_cast<std::size_t>(b.extent.high - b.extent.low));
-  }
-  if (wait) memory.synchronize();
+  copy_foreign_out();
 }
 
 }  // namespace gpushim::dispatch

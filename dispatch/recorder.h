@@ -1,14 +1,18 @@
-// Record, then evaluate. A node is work over blocks and geometry; it holds no reference to any array object, so that
-// NumPy's temporary elision, resize and reference counts behave as always. Host code, no Python.
+// The recorder: what routes hand their work to. A node is work over blocks and geometry; it holds no reference to any
+// array object, so that NumPy's temporary elision, resize and reference counts behave as always. Host code, no Python.
 //
-// Steps of a node: (1) a route fills `next()`: the work with operand i described by binding i; (2) `record()` takes it;
-// (3) evaluation copies foreign operands to the device, takes a lease, binds device addresses, launches, commits, and
-// copies foreign results back. In this version a node is evaluated as soon as it is recorded; deferring changes (3)
-// alone.
+// Steps of a node: (1) a route fills `next()`: the work with operand i described by binding i; (2) `record()` takes it.
+//   - A program becomes a value of the pending graph (graph.h) and is evaluated when somebody looks.
+//   - A program that stores to foreign or shared memory is evaluated at once, with everything it reads fused in.
+//   - Scans, argument reductions and matrix products run at once, after what they read was evaluated.
+//
+// One lock guards the graph. Recording happens under the GIL; evaluation on any thread, also inside the fault handler.
 #pragma once
 
+#include <mutex>
 #include <variant>
 
+#include "dispatch/graph.h"
 #include "dispatch/operand.h"
 #include "kernels/executor.h"
 
@@ -20,6 +24,7 @@ struct Binding {
   char* data;         ///< the operand's first element
   Extent extent;      ///< the bytes it spans, relative to data
   bool write;
+  bool dense;    ///< no gaps: every byte of the extent belongs to an element
   bool whole;    ///< write: every byte of the extent is overwritten
   void* shared;  ///< not null: a shared word (Recorder::result_words), already a device address in `data`
 };
@@ -37,7 +42,7 @@ struct Node {
   int bind_shared(gpu::DevicePtr device_view) noexcept;
 };
 
-class Recorder {
+class Recorder final : private Graph::Launch {
  public:
   static Recorder& get();
 
@@ -53,11 +58,18 @@ class Recorder {
   struct Counters {
     std::uint64_t nodes;
     std::uint64_t evaluate_ns;  ///< only while profiling: binding, copies and launches
+    Graph::Counters graph;
   };
-  Counters counters() const noexcept { return counters_; }
+  Counters counters() noexcept;
 
-  /// Takes the node. Throws gpu::OutOfMemory or gpu::DeviceError; then every array is as it was.
-  void record();
+  enum class When : bool { kLater, kNow };
+  /// Takes the node. kNow: its result or its floating-point events are wanted. Throws gpu::OutOfMemory or
+  /// gpu::DeviceError; then every array is as it was.
+  void record(When when = When::kLater);
+  /// Evaluates whatever is pending. Throws.
+  void evaluate_all();
+  /// The pending graph in DOT.
+  std::string dot();
 
   /// Two words that host and device both see, for results that NumPy must return at once.
   struct SharedWords {
@@ -67,8 +79,32 @@ class Recorder {
   SharedWords result_words();
 
  private:
-  void evaluate(Node& node);
+  /// A copy of foreign memory for one evaluation.
+  struct Foreign {
+    gpu::Scratch memory;
+    gpu::DevicePtr first;  ///< the device address of the operand's first element
+  };
+
+  Recorder();
+  static void evaluate_block(gpu::Block* block, gpu::Access access) noexcept;
+  static bool release_block(gpu::Block* block) noexcept;
+
+  bool becomes_value(const kernels::Program& program) const;
+  void take(When when);
+  void record_program(const kernels::Program& program, When when);
+  Value* make_value(const kernels::Program& program, int store);
+  bool store_everywhere(Value* value, const Binding& target);
+  void run_directly();
+  void copy_foreign_in();
+  void copy_foreign_out();
+  void run(Fuser& fuser) override;
+
+  gpu::Memory& memory_;
+  kernels::Executor& executor_;
+  std::mutex mutex_;
+  Graph graph_;
   Node node_;
+  Foreign foreign_[Node::kMaxBindings];
   SharedWords result_words_{};
   Counters counters_{};
 };

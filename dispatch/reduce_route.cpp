@@ -273,7 +273,7 @@ Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
   program.reduction = fold;
   const char* name = "reduce";  // NumPy names the method, not the ufunc
   program.fp_status = FpStatus::get().word_for(name, errors.mask);
-  recorder.record();
+  recorder.record(errors.strict ? Recorder::When::kNow : Recorder::When::kLater);
   if (scalar_result || errors.strict) Runtime::get()->memory().synchronize();
   if (errors.strict && FpStatus::get().take(name) != 0) return Attempt::fallback(Reason::errstate);
   if (scalar_result) return Attempt::success(PyArray_Scalar(words.host, loop.descriptors[2], nullptr));

@@ -1,6 +1,7 @@
 // New arrays for results. Host code, under the GIL.
 #include "dispatch/results.h"
 
+#include "dispatch/recorder.h"
 #include "gpu/error.h"
 
 namespace gpushim::dispatch {
@@ -10,6 +11,10 @@ NewArray new_result(PyArray_Descr* descr, int ndim, const std::int64_t* shape, c
   for (int d = 0; d < ndim; ++d) bytes *= shape[d];
   gpu::Memory& memory = Runtime::get()->memory();
   gpu::Block* block = memory.allocate_device(static_cast<std::size_t>(bytes));
+  if (!block && !memory.abandoned()) {  // what is pending can't be spilled
+    Recorder::get().evaluate_all();
+    block = memory.allocate_device(static_cast<std::size_t>(bytes));
+  }
   if (!block) throw gpu::OutOfMemory("no device memory for a result");
   Py_INCREF(descr);
   NewArray made;

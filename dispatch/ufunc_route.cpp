@@ -356,7 +356,7 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
   }
   const char* name = entry.ufunc->name;
   program.fp_status = FpStatus::get().word_for(name, mask);
-  recorder.record();
+  recorder.record(strict ? Recorder::When::kNow : Recorder::When::kLater);
   for (int i = 0; i < p.nout; ++i) {
     if (copied[i] && !record_assign(p.outputs[i], copies[i].operand, p.has_mask ? &p.mask : nullptr, 0, &reason)) {
       return Attempt::fallback(reason);

@@ -161,15 +161,21 @@ void Memory::Impl::close_for_device(Block* block) {
 }
 
 void Memory::Impl::free(void* p) noexcept {
-  const Guard guard(lock);
   Block* block = space.block_at(p);
-  if (block == nullptr || block->state == State::kFree || block->base != p) return;
+  if (block == nullptr) return;
+  const Releaser release = releaser;
+  if ((block->node != nullptr || block->readers > 0) && release != nullptr && block->base == p && release(block))
+    return;
+  const Guard guard(lock);
+  if (block->state == State::kFree || block->base != p) return;
   unlink_live(block);
   if (block->chunks_home > 0) clear_chunks(block);
   if (block->state == State::kHost) detach(block);
   set_state(block, State::kFree);
   block->bytes = 0;
   block->node = nullptr;
+  block->readers = 0;
+  block->released = false;
   block->exports = 0;
   block->bounces = 0;
   block->lease = 0;

@@ -67,19 +67,20 @@ void Memory::Impl::set_state(Block* block, State state) noexcept {
   std::atomic_ref(block->state).store(state, std::memory_order_relaxed);
 }
 
-Guard Memory::Impl::lock_settled(Block* block) noexcept {
+Guard Memory::Impl::lock_settled(Block* block, Access access) noexcept {
   for (int i = 0;; ++i) {
     Guard guard(lock);
-    if (block->state != State::kPending || !guard.owns()) return guard;
+    const bool settled = block->state != State::kPending && (access == Access::kRead || block->readers == 0);
+    if (settled || !guard.owns()) return guard;
     const Evaluator evaluate = evaluator;
     if (evaluate == nullptr || i == kEvaluations) {
       if (evaluate != nullptr) say("gpushim: internal error: a pending array could not be evaluated");
-      set_state(block, State::kDevice);
+      if (block->state == State::kPending) set_state(block, State::kDevice);
       block->node = nullptr;
       return guard;
     }
     guard.release();
-    evaluate(block);
+    evaluate(block, access);
   }
 }
 
@@ -90,7 +91,7 @@ bool Memory::Impl::serve_fault(void* p, bool write) noexcept {
   }
   Block* block = space.block_at(p);
   if (block == nullptr) return false;
-  const Guard guard = lock_settled(block);
+  const Guard guard = lock_settled(block, write ? Access::kWrite : Access::kRead);
   if (block->state == State::kFree) return false;
 
   const auto chunk = static_cast<std::size_t>(static_cast<char*>(p) - block->base) / kGranule;
@@ -191,6 +192,44 @@ bool Memory::Impl::protect(Block* block, Protection want) noexcept {
   if (before == Protection::kMixed || !pages::protect(block->base, block->capacity, before))
     block->protection = Protection::kMixed;
   return false;
+}
+
+void Memory::Impl::load(Block* block) {
+  device_used = true;
+  block->last_use = ++use_clock;
+  if (block->state == State::kHost) upload(block);
+  if (block->state != State::kZero) return;
+  attach(block);
+  if (!block->device_zeroed) device->fill_zero(block->device, block->bytes);
+  block->device_zeroed = true;
+}
+
+void Memory::Impl::set_pending(Block* block, void* node, bool keeps_value) {
+  if (abandoned) throw DeviceUnavailable("the device may not be used any more");
+  if (block->state != State::kPending && block->state != State::kDevice) {
+    if (!pages::fill_reserve()) throw OutOfMemory("the system refuses more memory mappings");
+    if (keeps_value) {
+      load(block);
+    } else {
+      attach(block);
+      wait_for_upload(block);
+    }
+  }
+  if (block->protection != Protection::kNone && !protect(block, Protection::kNone))
+    throw OutOfMemory("the system refuses more memory mappings");
+  clear_chunks(block);
+  block->device_zeroed = false;
+  block->shared_once = true;
+  block->node = node;
+  set_state(block, State::kPending);
+}
+
+bool Memory::Impl::add_reader(Block* block) {
+  if (abandoned) throw DeviceUnavailable("the device may not be used any more");
+  load(block);
+  if (block->state == State::kHost) return false;  // it could not be protected
+  ++block->readers;
+  return true;
 }
 
 void Memory::Impl::wait_for_upload(const Block* block) {

@@ -118,8 +118,8 @@ DevicePtr DeviceLease::read(Block* block) {
       break;
     case State::kBoth:
     case State::kDevice:
+    case State::kPending:  // the value before the node that is evaluated: set_pending keeps it
       break;
-    case State::kPending:
     case State::kFree:
       throw DeviceError(std::string("a device lease can't read a block in state ") + state_name(block->state));
   }

@@ -66,7 +66,7 @@ bool Memory::resize(void* p, std::size_t bytes) noexcept {
     return true;
   }
   // A device copy covers the old size only: the value goes home first.
-  const Guard guard = impl_->lock_settled(block);
+  const Guard guard = impl_->lock_settled(block, Access::kWrite);
   impl_->make_home_or_lose(block, Access::kWrite);
   if (block->state != State::kHost) return false;
   impl_->live_bytes += bytes - block->bytes;
@@ -76,7 +76,7 @@ bool Memory::resize(void* p, std::size_t bytes) noexcept {
 }
 
 void Memory::bring_home(Block* block, Access access) noexcept {
-  const Guard guard = impl_->lock_settled(block);
+  const Guard guard = impl_->lock_settled(block, access);
   impl_->make_home_or_lose(block, access);
 }
 
@@ -89,7 +89,7 @@ bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
   char words[Impl::kFetchBytes];  // `out` may itself be protected, so it is written after the lock is released
   enum { kPages, kWords, kZeros } from = kPages;
   {
-    const Guard guard = m.lock_settled(block);
+    const Guard guard = m.lock_settled(block, Access::kRead);
     if (block->state == State::kFree) return false;
     if (block->state == State::kZero && !m.abandoned) {
       from = kZeros;
@@ -124,7 +124,7 @@ bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
 }
 
 void Memory::add_export(Block* block) noexcept {
-  const Guard guard = impl_->lock_settled(block);
+  const Guard guard = impl_->lock_settled(block, Access::kWrite);
   impl_->make_home_or_lose(block, Access::kWrite);
   ++block->exports;
 }
@@ -134,17 +134,36 @@ void Memory::drop_export(Block* block) noexcept {
   if (block->exports > 0) --block->exports;
 }
 
-void Memory::set_evaluator(Evaluator evaluator) noexcept { impl_->evaluator = evaluator; }
+void Memory::set_recorder(Evaluator evaluator, Releaser releaser) noexcept {
+  impl_->evaluator = evaluator;
+  impl_->releaser = releaser;
+}
 
-void Memory::set_pending(Block* block, void* node) noexcept {
+void Memory::set_pending(Block* block, void* node, bool keeps_value) {
   const Guard guard(impl_->lock);
-  GPUSHIM_INVARIANT(block->state == State::kDevice || block->state == State::kPending);
-  if (block->chunks_home > 0) {
-    impl_->clear_chunks(block);
-    impl_->protect(block, Protection::kNone);
-  }
-  block->node = node;
-  impl_->set_state(block, State::kPending);
+  impl_->set_pending(block, node, keeps_value);
+}
+
+bool Memory::add_reader(Block* block) {
+  const Guard guard(impl_->lock);
+  return impl_->add_reader(block);
+}
+
+void Memory::clear_pending(Block* block) noexcept {
+  const Guard guard(impl_->lock);
+  block->node = nullptr;
+  if (block->state == State::kPending) impl_->set_state(block, State::kDevice);
+}
+
+void Memory::add_readers(Block* block, std::uint32_t n) noexcept {
+  const Guard guard(impl_->lock);
+  block->readers += n;
+}
+
+void Memory::drop_reader(Block* block) noexcept {
+  const Guard guard(impl_->lock);
+  GPUSHIM_INVARIANT(block->readers > 0);
+  --block->readers;
 }
 
 void Memory::evacuate() noexcept { impl_->evacuate(); }

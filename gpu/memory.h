@@ -44,9 +44,12 @@ struct MemoryUsage {
 
 enum class Access : std::uint8_t { kRead, kWrite };
 
-/// Evaluates the node of a pending block, so that on return the block is not pending. Runs on any thread, without
-/// Memory's lock, also inside the fault handler: no Python, no exceptions.
-using Evaluator = void (*)(Block* block) noexcept;
+/// Evaluates the node of a pending block, so that on return the block is not pending; for kWrite also every node that
+/// reads the block's memory, so that it has no readers. Runs on any thread, without Memory's lock, also inside the
+/// fault handler: no Python, no exceptions.
+using Evaluator = void (*)(Block* block, Access access) noexcept;
+/// The owner frees a block that is pending or has readers. True: the recorder keeps it, and frees it itself later.
+using Releaser = bool (*)(Block* block) noexcept;
 
 class Memory {
  public:
@@ -85,9 +88,18 @@ class Memory {
   void drop_export(Block* block) noexcept;
 
   // --- pending values (the recorder)
-  void set_evaluator(Evaluator evaluator) noexcept;
-  /// kDevice with undefined value -> kPending.
-  void set_pending(Block* block, void* node) noexcept;
+  void set_recorder(Evaluator evaluator, Releaser releaser) noexcept;
+  /// Any state -> kPending. The device copy is made valid first when the node reads or keeps some of the old value.
+  /// Throws OutOfMemory; then nothing changed.
+  void set_pending(Block* block, void* node, bool keeps_value);
+  /// kPending -> kDevice: the node is gone, the block holds the value before it.
+  void clear_pending(Block* block) noexcept;
+  /// A node will read the block's memory: valid on the device from here on, and a write of the CPU evaluates first.
+  /// False when writes can't be noticed: then the node must be evaluated at once. Throws OutOfMemory.
+  bool add_reader(Block* block);
+  /// n more readers of a block that has just been evaluated.
+  void add_readers(Block* block, std::uint32_t n) noexcept;
+  void drop_reader(Block* block) noexcept;
 
   // --- whole-process transitions
   /// Everything evaluated, copied home, read-write: uninstall and exit.

@@ -39,8 +39,9 @@ class Memory::Impl {
   void free(void* p) noexcept;
 
   // --- coherence.cpp
-  /// No lock. Evaluates the block while it is pending; on return the lock is held and it is not.
-  Guard lock_settled(Block* block) noexcept;
+  /// No lock. Evaluates the block while it is pending, and for kWrite while nodes read it; on return the lock is held
+  /// and it is settled.
+  Guard lock_settled(Block* block, Access access) noexcept;
   /// No lock. Serves a fault at p; false when p is no address of a live block, or nothing helps.
   bool serve_fault(void* p, bool write) noexcept;
   /// Makes a settled block accessible to the CPU. Throws DeviceError.
@@ -50,6 +51,10 @@ class Memory::Impl {
   /// Changes what the CPU may do. False when the kernel refuses; then the block is as accessible as before, or kMixed.
   bool protect(Block* block, Protection want) noexcept;
   void set_state(Block* block, State state) noexcept;
+  void set_pending(Block* block, void* node, bool keeps_value);
+  bool add_reader(Block* block);
+  /// Makes the device copy of a settled block valid. Throws OutOfMemory.
+  void load(Block* block);
   /// Waits for uploads that still read the block's pages. Throws DeviceError.
   void wait_for_upload(const Block* block);
   void synchronize();
@@ -105,6 +110,7 @@ class Memory::Impl {
   DevicePool device_pool;
   AtomicCounters counters;
   std::atomic<Evaluator> evaluator{nullptr};
+  std::atomic<Releaser> releaser{nullptr};
   std::atomic<bool> abandoned{false};
   std::atomic<bool> device_used{false};  ///< false in programs that stay on the host: they pay for nothing
 

@@ -14,7 +14,7 @@ Guard Memory::Impl::lock_all_settled() noexcept {
     while (pending != nullptr && pending->state != State::kPending) pending = pending->next_live;
     if (pending == nullptr || !guard.owns()) return guard;
     guard.release();
-    lock_settled(pending).release();
+    lock_settled(pending, Access::kRead).release();
   }
 }
 

@@ -81,6 +81,7 @@ PyObject* uninstall(PyObject*, PyObject*) {
     uninstall_hooks();
     uninstall_allocator();
     try {
+      dispatch::Recorder::get().evaluate_all();
       runtime->memory().synchronize();
     } catch (const std::exception&) {
       // evacuate copes with a dead device
@@ -109,6 +110,7 @@ PyObject* set_enabled(PyObject*, PyObject* value) {
 PyObject* synchronize(PyObject*, PyObject*) {
   if (Runtime* runtime = Runtime::get(); runtime && !runtime->memory().abandoned()) {
     try {
+      dispatch::Recorder::get().evaluate_all();
       runtime->memory().synchronize();
     } catch (const std::exception& error) {
       PyErr_SetString(PyExc_RuntimeError, error.what());

@@ -271,7 +271,7 @@ TEST_P(Coherence, ALeaseOfManyBlocks) {
 // --- pending values
 
 Block* evaluated = nullptr;
-void evaluate(Block* block) noexcept {
+void evaluate(Block* block, Access) noexcept {
   evaluated = block;
   DeviceLease lease(*Memory::get());
   fill(lease.write(block, true), block->bytes, 600);
@@ -279,11 +279,11 @@ void evaluate(Block* block) noexcept {
 }
 
 TEST_P(Coherence, PendingIsEvaluatedByATouch) {
-  memory().set_evaluator(evaluate);
+  memory().set_recorder(evaluate, nullptr);
   int node = 0;
   for (int how = 0; how < 4; ++how) {
     Block* b = memory().allocate_device(bytes());
-    memory().set_pending(b, &node);
+    memory().set_pending(b, &node, true);
     EXPECT_EQ(b->state, State::kPending);
     evaluated = nullptr;
     std::uint64_t value = 0;
@@ -309,19 +309,19 @@ TEST_P(Coherence, PendingIsEvaluatedByATouch) {
   }
   // A pending block that is freed is never evaluated.
   Block* b = memory().allocate_device(bytes());
-  memory().set_pending(b, &node);
+  memory().set_pending(b, &node, true);
   evaluated = nullptr;
   free(b);
   EXPECT_EQ(evaluated, nullptr);
-  memory().set_evaluator(nullptr);
+  memory().set_recorder(nullptr, nullptr);
 }
 
 TEST_P(Coherence, EvacuateBringsEverythingHome) {
-  memory().set_evaluator(evaluate);
+  memory().set_recorder(evaluate, nullptr);
   Block* host = host_block(bytes(), 7);
   Block* device = device_block(bytes(), 70);
   Block* pending = memory().allocate_device(bytes());
-  memory().set_pending(pending, pending);
+  memory().set_pending(pending, pending, true);
   Block* zero = memory().find(memory().allocate_host(bytes(), true));
   memory().evacuate();
   const MemoryCounters before = memory().counters();
@@ -332,7 +332,7 @@ TEST_P(Coherence, EvacuateBringsEverythingHome) {
   EXPECT_EQ(zero->base[bytes() - 1], 0);
   EXPECT_EQ(memory().counters().read_faults, before.read_faults);
   for (Block* b : {host, device, pending, zero}) free(b);
-  memory().set_evaluator(nullptr);
+  memory().set_recorder(nullptr, nullptr);
 }
 
 }  // namespace

@@ -21,14 +21,14 @@ class Fork : public GpuTest, public testing::WithParamInterface<std::size_t> {
 };
 INSTANTIATE_TEST_SUITE_P(Sizes, Fork, testing::ValuesIn(kSizes));
 
-void evaluate(Block* block) noexcept {
+void evaluate(Block* block, Access) noexcept {
   DeviceLease lease(*Memory::get());
   fill(lease.write(block, true), block->bytes, 600);
   lease.commit();
 }
 
 TEST_P(Fork, ChildSeesEveryValueAndWritesItsOwn) {
-  memory().set_evaluator(evaluate);
+  memory().set_recorder(evaluate, nullptr);
   Block* host = host_block(GetParam(), 1);
   Block* both = host_block(GetParam(), 2);
   DeviceLease(memory()).read(both);
@@ -36,7 +36,7 @@ TEST_P(Fork, ChildSeesEveryValueAndWritesItsOwn) {
   Block* partly = device_block(GetParam(), 4);
   static_cast<void>(*static_cast<volatile std::uint64_t*>(words(partly)));
   Block* pending = memory().allocate_device(GetParam());
-  memory().set_pending(pending, pending);
+  memory().set_pending(pending, pending, true);
   Block* zero = memory().find(memory().allocate_host(GetParam(), true));
   free(device_block(GetParam(), 5));  // one in the pool
 
@@ -81,7 +81,7 @@ TEST_P(Fork, ChildSeesEveryValueAndWritesItsOwn) {
     EXPECT_TRUE(holds(b, 8));
     free(b);
   }
-  memory().set_evaluator(nullptr);
+  memory().set_recorder(nullptr, nullptr);
 }
 
 }  // namespace

@@ -114,7 +114,7 @@ TEST_F(Reclaim, SmallBlocksSpillBySlab) {
 TEST_F(Reclaim, PendingMemoryStaysReserved) {
   limit(16 * kMiB);
   Block* pending = memory().allocate_device(8 * kMiB);
-  memory().set_pending(pending, pending);
+  memory().set_pending(pending, pending, true);
   Block* a = device_block(8 * kMiB, 1);
   Block* b = device_block(8 * kMiB, 2);
   EXPECT_NE(pending->device, 0u);
