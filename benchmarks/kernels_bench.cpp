@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "gpu/device.h"
@@ -117,6 +118,15 @@ struct Bench {
     add(p, make(Op::kStore, result, 0, 4, operand(p, z, result)));
     return p;
   }
+  /// z = x.T, of a square
+  Program turn(std::int64_t side, DType type) const {
+    Program p = space({side, side});
+    const int in = operand(p, x, type);
+    std::swap(p.operands[in].strides[0], p.operands[in].strides[1]);
+    add(p, make(Op::kLoad, type, 0, in));
+    add(p, make(Op::kStore, type, 0, 0, operand(p, z, type)));
+    return p;
+  }
   Program fold(Op op, DType type, std::vector<std::int64_t> shape, bool axis0, bool squared = false) const {
     Program p = space(shape);
     const int in = operand(p, x, type);
@@ -200,6 +210,12 @@ void run(std::int64_t n) {
   fold("sum f64 axis 0, n/10 x 10", b.fold(Op::add, DType::kF64, {n / 10, 10}, true), DType::kF64);
   fold("sum of squares f64, interpreter", b.fold(Op::add, DType::kF64, {n}, false, true), DType::kF64);
   fold("sum of squares f64 axis 0, interpreter", b.fold(Op::add, DType::kF64, {side, side}, true, true), DType::kF64);
+  for (const DType type : {DType::kI8, DType::kF16, DType::kF32, DType::kF64}) {
+    const Program p = b.turn(side, type);
+    b.time((std::string("transpose ") + kernels::dtype_name(type) + ", square").c_str(),
+           2.0 * static_cast<double>(kernels::itemsize(type)) * static_cast<double>(p.size),
+           [&] { b.executor->run(p, b.workspace); });
+  }
   kernels::Scan scan{};
   scan.op = Op::add;
   scan.type = DType::kF64;

@@ -26,16 +26,6 @@ bool interesting_array(PyObject* array, std::int64_t bytes) noexcept {
 
 namespace {
 
-/// NumPy calls a complex array aligned when its components are; a GPU reads both at once.
-bool components_alone_aligned(const Operand& o) noexcept {
-  if (!kernels::is_complex(o.dtype)) return false;
-  const auto itemsize = static_cast<std::int64_t>(kernels::itemsize(o.dtype));
-  // Foreign memory is copied to an aligned place, so only its strides matter.
-  std::int64_t odd = o.block ? reinterpret_cast<std::intptr_t>(o.data) % itemsize : 0;
-  for (int d = 0; d < o.ndim; ++d) odd |= o.shape[d] > 1 ? o.strides[d] % itemsize : 0;
-  return odd != 0;
-}
-
 bool read_array(PyArrayObject* array, Operand* out, Reason* reason) noexcept {
   if (!to_dtype(PyArray_TYPE(array), &out->dtype)) {
     *reason = Reason::dtype;
@@ -61,10 +51,6 @@ bool read_array(PyArrayObject* array, Operand* out, Reason* reason) noexcept {
   out->block = gpu::Memory::contains(out->data) ? memory->find(out->data) : nullptr;
   // A block whose pointer is out with others, or that can't be protected, may change without a fault: foreign.
   if (out->block && (out->block->exports > 0 || out->block->unprotectable)) out->block = nullptr;
-  if (components_alone_aligned(*out) && Runtime::get()->executor().wants_aligned_complex()) {
-    *reason = Reason::layout;
-    return false;
-  }
   return true;
 }
 

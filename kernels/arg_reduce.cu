@@ -1,12 +1,12 @@
 // argmax and argmin: host and device. The first occurrence wins, and a NaN wins over everything, as in NumPy.
 //
 // Elements and partial results are compared by (value, index), which is a total order, so the partition does not show.
-// Vocabulary as in fast_reduce.cuh: rows share a result among a block's threads, columns give each thread its own.
+// Vocabulary as in lines.h: each line has one result.
 #include <algorithm>
 #include <cstdlib>
 
 #include "kernels/arg_reduce.h"
-#include "kernels/device_code.h"
+#include "kernels/lines.h"
 #include "kernels/semantics.h"
 #include "kernels/types.h"
 #include "kernels/ufunc_types.h"
@@ -21,9 +21,7 @@ struct ArgArguments {
   char* out;
   char* partials;  ///< [result][segment]
   std::int64_t results, length, segment, segments, in_stride;
-  int n_outer;
-  Divider dividers[kMaxDims];
-  std::int64_t in_outer[kMaxDims], out_outer[kMaxDims];
+  OuterDimensions outer;
 };
 
 template <class T>
@@ -52,20 +50,6 @@ __device__ __forceinline__ T load_value(const char* at) {
   } else {
     return *reinterpret_cast<const T*>(at);
   }
-}
-
-__device__ __forceinline__ std::int64_t outer_offset(const ArgArguments& args, const std::int64_t* strides,
-                                                     std::int64_t index) {
-  std::int64_t offset = 0;
-  std::uint64_t rest = static_cast<std::uint64_t>(index);
-#pragma unroll 1
-  for (int d = args.n_outer - 1; d >= 0; --d) {
-    const Divider& divider = args.dividers[d];
-    const std::uint64_t quotient = (__umul64hi(rest, divider.magic) + rest) >> divider.shift;
-    offset += static_cast<std::int64_t>(rest - quotient * divider.divisor) * strides[d];
-    rest = quotient;
-  }
-  return offset;
 }
 
 template <bool kMax, class T>
@@ -106,18 +90,17 @@ template <bool kMax, class T>
 __global__ void __launch_bounds__(kThreads) arg_rows(const __grid_constant__ ArgArguments args) {
   const std::int64_t pieces = args.results * args.segments;
   for (std::int64_t piece = blockIdx.x; piece < pieces; piece += gridDim.x) {
-    const std::int64_t result = piece / args.segments;
-    const std::int64_t segment = piece - result * args.segments;
+    const auto [result, segment] = row_piece(piece, args.segments);
     const std::int64_t begin = segment * args.segment;
     Best<T> best{{}, -1};
-    fold_elements<kMax>(args.in + outer_offset(args, args.in_outer, result), args.in_stride, begin + threadIdx.x,
+    fold_elements<kMax>(args.in + outer_offset(args.outer, args.outer.in, result), args.in_stride, begin + threadIdx.x,
                         min(begin + args.segment, args.length), kThreads, best);
     fold_block<kMax>(best);
     if (threadIdx.x != 0) continue;
     if (args.segments > 1) {
       reinterpret_cast<Best<T>*>(args.partials)[piece] = best;
     } else {
-      *reinterpret_cast<std::int64_t*>(args.out + outer_offset(args, args.out_outer, result)) = best.index;
+      *reinterpret_cast<std::int64_t*>(args.out + outer_offset(args.outer, args.outer.out, result)) = best.index;
     }
   }
 }
@@ -126,17 +109,16 @@ template <bool kMax, class T>
 __global__ void __launch_bounds__(kThreads) arg_columns(const __grid_constant__ ArgArguments args) {
   const std::int64_t groups = (args.results + kThreads - 1) / kThreads;
   for (std::int64_t piece = blockIdx.x; piece < groups * args.segments; piece += gridDim.x) {
-    const std::int64_t segment = piece / groups;
-    const std::int64_t result = (piece - segment * groups) * kThreads + threadIdx.x;
+    const auto [result, segment] = column_piece<kThreads>(piece, args.results);
     if (result >= args.results) continue;
     const std::int64_t begin = segment * args.segment;
     Best<T> best{{}, -1};
-    fold_elements<kMax>(args.in + outer_offset(args, args.in_outer, result), args.in_stride, begin,
+    fold_elements<kMax>(args.in + outer_offset(args.outer, args.outer.in, result), args.in_stride, begin,
                         min(begin + args.segment, args.length), 1, best);
     if (args.segments > 1) {
       reinterpret_cast<Best<T>*>(args.partials)[result * args.segments + segment] = best;
     } else {
-      *reinterpret_cast<std::int64_t*>(args.out + outer_offset(args, args.out_outer, result)) = best.index;
+      *reinterpret_cast<std::int64_t*>(args.out + outer_offset(args.outer, args.outer.out, result)) = best.index;
     }
   }
 }
@@ -151,7 +133,7 @@ __global__ void __launch_bounds__(kThreads) arg_partials(const __grid_constant__
     }
     fold_block<kMax>(best);
     if (threadIdx.x == 0) {
-      *reinterpret_cast<std::int64_t*>(args.out + outer_offset(args, args.out_outer, result)) = best.index;
+      *reinterpret_cast<std::int64_t*>(args.out + outer_offset(args.outer, args.outer.out, result)) = best.index;
     }
   }
 }
@@ -183,16 +165,11 @@ void launch_arg_reduce(const ArgReduce& reduce, Launcher& launcher, Workspace& w
   ArgArguments args{};
   args.in = reinterpret_cast<const char*>(reduce.in);
   args.out = reinterpret_cast<char*>(reduce.out);
-  args.results = 1;
+  args.results =
+      set_outer_dimensions(reduce.outer_ndim, reduce.outer_shape, reduce.in_outer, reduce.out_outer, &args.outer);
   std::int64_t least_outer = INT64_MAX;
-  for (int d = 0; d < reduce.outer_ndim; ++d) {
-    if (reduce.outer_shape[d] == 1) continue;
-    const int n = args.n_outer++;
-    args.dividers[n] = make_divider(reduce.outer_shape[d]);
-    args.in_outer[n] = reduce.in_outer[d];
-    args.out_outer[n] = reduce.out_outer[d];
-    args.results *= reduce.outer_shape[d];
-    if (reduce.in_outer[d] != 0) least_outer = std::min<std::int64_t>(least_outer, std::llabs(reduce.in_outer[d]));
+  for (int d = 0; d < args.outer.n; ++d) {
+    if (args.outer.in[d] != 0) least_outer = std::min<std::int64_t>(least_outer, std::llabs(args.outer.in[d]));
   }
   args.length = reduce.length;
   args.in_stride = reduce.in_stride;

@@ -24,11 +24,15 @@ inline CodeInstruction make_cast(DType from, DType to, int dst, int a) {
   if (from == to) return make(kCodeMove + (itemsize(from) == 16), dst, a);
   return make(cast_code(from, to), dst, a);
 }
-inline int load_code(DType type, bool linear) {
-  return (linear ? kCodeLoadLinear : kCodeLoadNd) + (type == DType::kBool ? kSizeClasses : size_class(itemsize(type)));
+/// `aligned`: to the element's size, not only to its components'.
+inline int move_kind(DType type, bool aligned) {
+  return type == DType::kC64 && !aligned ? kHalves : size_class(itemsize(type));
 }
-inline int store_code(DType type, bool linear) {
-  return (linear ? kCodeStoreLinear : kCodeStoreNd) + size_class(itemsize(type));
+inline int load_code(DType type, bool linear, bool aligned = true) {
+  return (linear ? kCodeLoadLinear : kCodeLoadNd) + (type == DType::kBool ? kTruth : move_kind(type, aligned));
+}
+inline int store_code(DType type, bool linear, bool aligned = true) {
+  return (linear ? kCodeStoreLinear : kCodeStoreNd) + move_kind(type, aligned);
 }
 
 /// The interpreter kernel that an operation needs.
@@ -37,6 +41,9 @@ CodeGroup group_of(Op op, DType type);
 /// Fills one operand; true when it is linear: each of its two index parts runs along one stride.
 bool encode_operand(const Geometry& geometry, gpu::DevicePtr base, const std::int64_t* strides, bool has_inner,
                     CodeOperand* operand);
+
+/// What load_code and store_code ask.
+bool is_aligned(const Code& code, int operand, DType type);
 
 /// Everything but a reduction's sections; `linear` receives one answer an operand.
 Code encode_body(const Program& program, const Geometry& geometry, bool* linear);

@@ -1,7 +1,8 @@
 // The CUDA executor: chooses kernels and launches them. Host code.
 //
-// A program runs in the first of these that takes it: a copy, a kernel tuned for one operation on contiguous arrays
-// (vector_ops), a tuned reduction (fast_reduce), the interpreter. The interpreter takes everything.
+// A program runs in the first of these that takes it: a copy, a transposition by tiles, a kernel tuned for one
+// operation on contiguous arrays (vector_ops), a tuned reduction (fast_reduce), the interpreter. The interpreter takes
+// everything.
 #include "kernels/cuda_executor.h"
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "kernels/fast_scan.h"
 #include "kernels/interpreter.h"
 #include "kernels/scan_code.h"
+#include "kernels/transpose.h"
 #include "kernels/vector_ops.h"
 
 namespace gpushim::kernels {
@@ -81,7 +83,7 @@ void CudaExecutor::run_elements(const Program& program) {
                             static_cast<std::size_t>(program.size) * itemsize(load->type));
     return;
   }
-  if (try_vector_op(program, code, launcher_)) return;
+  if (try_transpose(program, code, launcher_) || try_vector_op(program, code, launcher_)) return;
   if (code.fp.status != nullptr) code.fp.seen = launcher_.flags_seen();
   launcher_.launch(elements_kernel(code.group), ceil_divide(program.size, kLanes), kThreads,
                    code.n_registers * kRegisterBytes, code);

@@ -16,7 +16,6 @@ class CudaExecutor final : public Executor {
  public:
   explicit CudaExecutor(gpu::CudaDevice& device) : launcher_(device) {}
 
-  bool wants_aligned_complex() const noexcept override { return true; }
   void run(const Program& program, Workspace& workspace) override;
   void scan(const Scan& scan, Workspace& workspace) override;
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;

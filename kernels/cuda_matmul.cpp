@@ -1,8 +1,9 @@
 // Matrix products: which of cuBLAS, the integer kernel and a reduction runs them, and in which layout. Host code.
 //
 // cuBLAS is column-major, so a row-major C is computed as its transpose: C^T = B^T A^T. A matrix that is neither
-// row-major nor column-major (negative or zero strides, or two strides that are not an element) is first copied to
-// workspace, and so is an A that must be conjugated but not transposed, which cuBLAS can't say.
+// row-major nor column-major (negative or zero strides, or two strides that are not an element) or not aligned to its
+// elements is first copied to workspace, and so is an A that must be conjugated but not transposed, which cuBLAS can't
+// say.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -158,6 +159,11 @@ std::int64_t row_major(const Matrix& x, std::int64_t size) { return leading(size
 std::int64_t column_major(const Matrix& x, std::int64_t size) {
   return leading(size, x.row, x.rows, x.column, x.columns);
 }
+/// Complex arrays may be aligned to their components alone; cuBLAS wants whole elements.
+bool is_plain(const MatMul& m, const Matrix& x) {
+  const auto size = static_cast<std::int64_t>(itemsize(m.type));
+  return is_aligned(m.type, x.base, x.batch, m.batch_ndim) && (row_major(x, size) != 0 || column_major(x, size) != 0);
+}
 
 /// A fresh row-major matrix for all batches of `like`; batch dimensions that broadcast stay so when `keep_broadcast`.
 Matrix contiguous_like(const MatMul& m, const Matrix& like, std::int64_t size, bool keep_broadcast,
@@ -269,18 +275,18 @@ void CudaExecutor::multiply_floats(const MatMul& m, Workspace& workspace) {
     x = to;
   };
   // C row-major: the product is C' = B' A' with every matrix transposed by being read column-major.
-  const bool c_plain = row_major(c, size) != 0 || column_major(c, size) != 0;
+  const bool c_plain = is_plain(m, c);
   const Matrix c_asked = c;
   if (!c_plain) c = fresh(c, false);
   const bool c_rows = row_major(c, size) != 0;
   bool conjugate_in_blas = false;
   if (conjugate) {
     // op C transposes too: right when A' would be read transposed, i.e. A lies the other way than C.
-    conjugate_in_blas = c_rows ? column_major(a, size) != 0 : row_major(a, size) != 0;
+    conjugate_in_blas = is_plain(m, a) && (c_rows ? column_major(a, size) != 0 : row_major(a, size) != 0);
     if (!conjugate_in_blas) copy_in(a, true);
   }
-  if (row_major(a, size) == 0 && column_major(a, size) == 0) copy_in(a, false);
-  if (row_major(b, size) == 0 && column_major(b, size) == 0) copy_in(b, false);
+  if (!is_plain(m, a)) copy_in(a, false);
+  if (!is_plain(m, b)) copy_in(b, false);
 
   Gemm gemm{};
   gemm.type = m.type;

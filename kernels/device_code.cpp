@@ -75,13 +75,13 @@ void encode_dimensions(const Geometry& geometry, Code* code) {
   for (int d = 0; d < geometry.n_outer + geometry.n_inner; ++d) code->dividers[d] = make_divider(geometry.shape[d]);
 }
 
-CodeInstruction encode(const Instruction& i, const bool* linear) {
+CodeInstruction encode(const Instruction& i, const Code& code, const bool* linear) {
   const bool pair = itemsize(i.type) == 16;
   switch (i.op) {
     case Op::kLoad:
-      return make(load_code(i.type, linear[i.a]), i.dst, i.a);
+      return make(load_code(i.type, linear[i.a], is_aligned(code, i.a, i.type)), i.dst, i.a);
     case Op::kStore:
-      return make(store_code(i.type, linear[i.b]), 0, i.a, i.b, i.c);
+      return make(store_code(i.type, linear[i.b], is_aligned(code, i.b, i.type)), 0, i.a, i.b, i.c);
     case Op::kConst:
       return make(kCodeConst + pair, i.dst, i.a);
     case Op::kSelect:
@@ -114,6 +114,16 @@ bool encode_operand(const Geometry& geometry, gpu::DevicePtr base, const std::in
   return outer && inner;
 }
 
+bool is_aligned(DType type, gpu::DevicePtr base, const std::int64_t* strides, int ndim) {
+  const auto size = static_cast<std::int64_t>(itemsize(type));
+  return base % itemsize(type) == 0 &&
+         std::all_of(strides, strides + ndim, [size](std::int64_t stride) { return stride % size == 0; });
+}
+
+bool is_aligned(const Code& code, int operand, DType type) {
+  return is_aligned(type, code.operands[operand].base, code.operands[operand].strides, code.n_outer + code.n_inner);
+}
+
 CodeGroup group_of(Op op, DType type) {
   return static_cast<int>(op) < kFirstUfunc ? CodeGroup::kLight : code_group(op, op_info(op).cost, type);
 }
@@ -137,7 +147,7 @@ Code encode_body(const Program& program, const Geometry& geometry, bool* linear)
   std::copy_n(program.constants, program.n_constants, code.constants);
   for (int i = 0; i < program.n_instructions; ++i) {
     const Instruction& instruction = program.instructions[i];
-    code.instructions[i] = with_slot(encode(instruction, linear), instruction.fp_slot);
+    code.instructions[i] = with_slot(encode(instruction, code, linear), instruction.fp_slot);
     code.group = std::max(code.group, group_of(instruction.op, instruction.type));
   }
   code.n_body = code.n_all = program.n_instructions;

@@ -35,11 +35,13 @@ constexpr std::int64_t kNarrowLimit = std::int64_t(1) << 31;
 
 /// The numbers of instructions, in order. Sizes are in log2 of the bytes: 1, 2, 4, 8, 16.
 constexpr int kSizeClasses = 5;
-constexpr int kCodeLoadLinear = 0;                                // + size class, + 5 for bool
-constexpr int kCodeLoadNd = kCodeLoadLinear + kSizeClasses + 1;   // the same
-constexpr int kCodeStoreLinear = kCodeLoadNd + kSizeClasses + 1;  // + size class
-constexpr int kCodeStoreNd = kCodeStoreLinear + kSizeClasses;     // + size class
-constexpr int kCodeConst = kCodeStoreNd + kSizeClasses;           // + 1 for 16 bytes; so the next two
+constexpr int kHalves = kSizeClasses;     // a complex64 that is only aligned to 4 bytes; 16 bytes always move so
+constexpr int kTruth = kSizeClasses + 1;  // any byte that is not 0 is true
+constexpr int kCodeLoadLinear = 0;        // + size class, kHalves or kTruth
+constexpr int kCodeLoadNd = kCodeLoadLinear + kTruth + 1;     // the same
+constexpr int kCodeStoreLinear = kCodeLoadNd + kTruth + 1;    // + size class or kHalves
+constexpr int kCodeStoreNd = kCodeStoreLinear + kHalves + 1;  // the same
+constexpr int kCodeConst = kCodeStoreNd + kHalves + 1;        // + 1 for 16 bytes; so the next two
 constexpr int kCodeSelect = kCodeConst + 2;
 constexpr int kCodeMove = kCodeSelect + 2;
 constexpr int kCodeIndex = kCodeMove + 2;
@@ -99,6 +101,7 @@ struct Code {
   std::uint8_t finish_at, n_all;
   std::uint8_t value, acc, spare, neighbour;  ///< registers of the accumulator's type
   bool acc_is_pair;                           ///< it is complex128 and takes two slots
+  bool compensated;                           ///< a sum of doubles gathers its rounding errors in `neighbour`
   bool starts_with_initial;                   ///< instructions [n_body, fold_at) set acc; else the first value does
   FpTarget fp;
   Divider dividers[kMaxDims];
@@ -107,6 +110,8 @@ struct Code {
   CodeInstruction instructions[kCodeInstructions];
 };
 static_assert(sizeof(Code) < 4000 && sizeof(Code) % 8 == 0, "a kernel's parameter, copied by words");
+
+#if !defined(__CUDACC_RTC__)
 
 /// The iteration space with the dimensions that can be one made one, and, where the order does not show, sorted so that
 /// neighbours in memory are neighbours in the space.
@@ -117,6 +122,10 @@ struct Geometry {
   std::int64_t strides[kMaxOperands][kMaxDims];
 };
 Geometry merge_dimensions(const Program& program);
+
+/// Every element that the strides reach lies at a multiple of its size. Complex arrays need not be so: NumPy aligns
+/// them to their components.
+bool is_aligned(DType type, gpu::DevicePtr base, const std::int64_t* strides, int ndim);
 
 /// The program's; `seen` is the launcher's to fill.
 FpTarget fp_target(const Program& program);
@@ -141,5 +150,7 @@ FoldCode encode_second_fold(const Program& program, FoldCode* first, gpu::Device
 
 /// The type that a fold accumulates in.
 DType accumulator_type(Op op, DType type);
+
+#endif
 
 }  // namespace gpushim::kernels

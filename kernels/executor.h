@@ -1,7 +1,8 @@
 // The executor interface: runs programs, scans, argument reductions and matrix products on a device. Host code.
 //
 // Calls are stream-ordered and asynchronous on CUDA; they throw gpu::DeviceError when a launch fails and
-// gpu::OutOfMemory when workspace does not fit, and then nothing was written. All addresses are device addresses.
+// gpu::OutOfMemory when workspace does not fit, and then nothing was written. All addresses are device addresses,
+// aligned as NumPy aligns: complex numbers to their components.
 #pragma once
 
 #include <cstdint>
@@ -63,8 +64,6 @@ struct MatMul {
 class Executor {
  public:
   virtual ~Executor() = default;
-  /// Complex operands must be aligned to their own size, not only to their components'.
-  virtual bool wants_aligned_complex() const noexcept = 0;
   virtual void run(const Program& program, Workspace& workspace) = 0;
   virtual void scan(const Scan& scan, Workspace& workspace) = 0;
   virtual void arg_reduce(const ArgReduce& reduce, Workspace& workspace) = 0;

@@ -9,8 +9,6 @@
 namespace gpushim::kernels {
 namespace {
 
-constexpr int kThreads = 256;
-
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// The program is a load and perhaps a cast; true, and their types.
@@ -52,21 +50,22 @@ bool find_layout(const Geometry& geometry, const std::int64_t* strides, std::int
   return *rows || (geometry.n_outer >= 1 && strides[geometry.n_outer - 1] == size);
 }
 
-const void* plan_rows(const ReduceKernels& kernels, int multiprocessors, std::int64_t itemsize, ReduceArguments* args,
-                      std::int64_t* blocks) {
-  const std::int64_t wanted = std::int64_t(multiprocessors) * 8;
+/// Segments for each of a few long rows: one wave of blocks when they fill it, else several.
+std::int64_t row_segments(std::int64_t results, std::int64_t length, std::int64_t tile, std::int64_t resident) {
+  const std::int64_t wanted = results <= resident / 8 ? resident / results : ceil_divide(4 * resident, results);
+  return std::clamp<std::int64_t>(wanted, 1, std::max<std::int64_t>(length / tile, 1));
+}
+
+const void* plan_rows(const ReduceKernels& kernels, int multiprocessors, ReduceArguments* args, std::int64_t* blocks) {
+  const std::int64_t resident = std::int64_t(multiprocessors) * kReduceBlocks;
+  const std::int64_t many = 2 * resident;
   if (args->length < 32) return nullptr;
-  if (args->length <= 2048 && args->results >= wanted) {
-    *blocks = std::min(ceil_divide(args->results, kThreads / 32), wanted * 16);
+  if (args->length <= 2048 && args->results >= many) {
+    *blocks = std::min(ceil_divide(args->results, kReduceThreads / 32), many * 16);
     return kernels.rows_by_warp;
   }
-  if (args->results < wanted) {
-    const std::int64_t most = std::max<std::int64_t>(args->length * itemsize / (16 << 10), 1);
-    const std::int64_t segments = std::min(ceil_divide(2 * wanted, args->results), most);
-    args->segment = ceil_divide(ceil_divide(args->length, segments), 1024) * 1024;  // keeps the rows' alignment
-    args->segments = ceil_divide(args->length, args->segment);
-  }
-  *blocks = std::min(args->results * args->segments, wanted * 16);
+  if (args->results < many) args->segments = row_segments(args->results, args->length, kernels.tile, resident);
+  *blocks = std::min(args->results * args->segments, many * 16);
   return kernels.rows_by_block;
 }
 
@@ -76,7 +75,7 @@ const void* plan_columns(const ReduceKernels& kernels, int multiprocessors, std:
   const std::int64_t vector = itemsize * kernels.items;
   bool aligned = reinterpret_cast<std::uintptr_t>(args->input) % vector == 0 && args->columns % kernels.items == 0 &&
                  args->fold_stride % vector == 0;
-  for (int d = 0; d + 1 < args->n_outer; ++d) aligned = aligned && args->input_strides[d] % vector == 0;
+  for (int d = 0; d + 1 < args->outer.n; ++d) aligned = aligned && args->outer.in[d] % vector == 0;
   const std::int64_t items = aligned ? kernels.items : 1;
   const auto threads = static_cast<std::uint64_t>(std::min<std::int64_t>(ceil_divide(args->columns, items), 32));
   args->x_log2 = std::bit_width(threads - 1);
@@ -84,7 +83,7 @@ const void* plan_columns(const ReduceKernels& kernels, int multiprocessors, std:
   args->column_groups = ceil_divide(args->columns, width * items);
   const std::int64_t groups = args->column_groups * args->batches;
   const std::int64_t wanted = std::int64_t(multiprocessors) * 16;
-  const std::int64_t most = std::max<std::int64_t>(args->length / (kThreads / width * 8), 1);
+  const std::int64_t most = std::max<std::int64_t>(args->length / (kReduceThreads / width * 8), 1);
   const std::int64_t segments = std::clamp<std::int64_t>(wanted / groups, 1, most);
   args->segment = ceil_divide(args->length, segments);
   args->segments = ceil_divide(args->length, args->segment);
@@ -109,6 +108,10 @@ bool try_fast_reduce(const Program& program, Launcher& launcher, Workspace& work
   const Geometry geometry = merge_dimensions(program);
   const int operand = program.instructions[0].a;
   const auto size = static_cast<std::int64_t>(itemsize(input));
+  if (!is_aligned(input, program.operands[operand].base, geometry.strides[operand],
+                  geometry.n_outer + geometry.n_inner)) {
+    return false;
+  }
   bool rows = false;
   if (!find_layout(geometry, geometry.strides[operand], size, &rows)) return false;
 
@@ -119,18 +122,15 @@ bool try_fast_reduce(const Program& program, Launcher& launcher, Workspace& work
   args.length = args.segment = geometry.inner_size;
   args.segments = args.batches = 1;
   args.fold_stride = geometry.strides[operand][geometry.n_outer];
-  args.n_outer = geometry.n_outer;
   for (int d = 0; d < geometry.n_outer; ++d) {
-    args.dividers[d] = make_divider(geometry.shape[d]);
-    args.input_strides[d] = geometry.strides[operand][d];
-    args.result_strides[d] = geometry.strides[reduction.result][d];
+    args.outer.append(geometry.shape[d], geometry.strides[operand][d], geometry.strides[reduction.result][d]);
     if (d + 1 < geometry.n_outer) args.batches *= geometry.shape[d];
   }
   args.result_bytes = static_cast<int>(itemsize(reduction.type));
   set_initial(reduction, &args);
   std::int64_t blocks = 0;
   const int multiprocessors = launcher.multiprocessors();
-  const void* kernel = rows ? plan_rows(kernels, multiprocessors, size, &args, &blocks)
+  const void* kernel = rows ? plan_rows(kernels, multiprocessors, &args, &blocks)
                             : plan_columns(kernels, multiprocessors, size, &args, &blocks);
   if (kernel == nullptr) return false;
 
@@ -140,11 +140,13 @@ bool try_fast_reduce(const Program& program, Launcher& launcher, Workspace& work
   }
   args.fp = fp_target(program);
   if (args.fp.status != nullptr) args.fp.seen = launcher.flags_seen();
-  launcher.launch(kernel, blocks, kThreads, 0, args);
-  if (args.segments > 1) {
+  if (rows && args.segments > 1) args.states_left = launcher.zeroed_words(static_cast<std::uint32_t>(args.results));
+  launcher.launch(kernel, blocks, kReduceThreads, 0, args);
+  if (!rows && args.segments > 1) {
     args.block_a_result = args.segments >= 64;
-    blocks = args.block_a_result ? std::min<std::int64_t>(args.results, 4096) : ceil_divide(args.results, kThreads);
-    launcher.launch(kernels.states, blocks, kThreads, 0, args);
+    blocks =
+        args.block_a_result ? std::min<std::int64_t>(args.results, 4096) : ceil_divide(args.results, kReduceThreads);
+    launcher.launch(kernels.states, blocks, kReduceThreads, 0, args);
   }
   return true;
 }

@@ -2,16 +2,18 @@
 //
 // Vocabulary. The array is `results` x `length`: `length` elements are folded into each result. A *segment* is the part
 // of a fold that one block does; when there are several, each leaves its state (Fold<op, T>::State, not yet rounded) in
-// workspace, and a second kernel merges the states of a result in order and stores it. Partition and order depend on
-// the shape alone, so results repeat.
+// workspace, and the states of a result are merged in order and stored. Partition and order depend on the shape alone,
+// so results repeat.
 //
-//   rows     the elements of a fold are contiguous: 256 or 32 threads share a result, 16 bytes a load
+//   rows     the elements of a fold are contiguous: 256 or 32 threads share a result, 16 bytes a load. The segments of
+//            a fold take tiles of it in turn, and the block that is done last merges their states
 //   columns  the results are contiguous: a thread has as many results as fit 16 bytes (or one), and the block is
 //            2^x_log2 threads along the results by 256 / 2^x_log2 along the fold, so that narrow matrices fill warps
 //            too
 //
 // Worked example, sum over axis 0 of a 10000 x 10000 float64 matrix on 132 multiprocessors: columns of 64 results a
-// block (32 threads by 2 results), 8 threads along the fold, 157 groups of results, 14 segments of 715 rows.
+// block (32 threads by 2 results), 8 threads along the fold, 157 groups of results, 14 segments of 715 rows, whose
+// states a second kernel merges.
 #pragma once
 
 #include "kernels/fast_reduce_plan.h"
@@ -20,8 +22,6 @@
 #include "kernels/types.h"
 
 namespace gpushim::kernels {
-
-constexpr int kReduceThreads = 256;
 
 template <class T>
 using StoredInput = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
@@ -66,21 +66,6 @@ struct Partial {
   }
 };
 
-/// Element offset of a result over the outer dimensions.
-__device__ __forceinline__ std::int64_t outer_offset(const ReduceArguments& args, const std::int64_t* strides,
-                                                     std::int64_t index) {
-  std::int64_t offset = 0;
-  std::uint64_t rest = static_cast<std::uint64_t>(index);
-#pragma unroll 1
-  for (int d = args.n_outer - 1; d > 0; --d) {
-    const Divider& divider = args.dividers[d];
-    const std::uint64_t quotient = (__umul64hi(rest, divider.magic) + rest) >> divider.shift;
-    offset += static_cast<std::int64_t>(rest - quotient * divider.divisor) * strides[d];
-    rest = quotient;
-  }
-  return args.n_outer > 0 ? offset + static_cast<std::int64_t>(rest) * strides[0] : 0;
-}
-
 /// The result type that the array gets: the low bytes of an integer, or T itself.
 template <class T>
 __device__ __forceinline__ void store_result(char* target, T value, int bytes) {
@@ -118,7 +103,7 @@ __device__ __forceinline__ unsigned finish_result(const ReduceArguments& args, s
     F::merge(state, partial.state);
     partial.state = state;
   }
-  store_result(args.result + outer_offset(args, args.result_strides, result), F::result(partial.state),
+  store_result(args.result + outer_offset(args.outer, args.outer.out, result), F::result(partial.state),
                args.result_bytes);
   return F::events(partial.state);
 }
@@ -175,60 +160,147 @@ __device__ __forceinline__ void fold_block(Partial<kOp, T>& partial) {
   }
 }
 
-/// Folds `count` contiguous elements, shared by kGroup threads of which this is `member`.
+/// Folds that note which elements were NaN or infinite need not look at every one: such an element makes the value
+/// NaN or infinite and keeps it so. The loops that are bound by memory therefore forget what `add` saw (the compiler
+/// then drops the looking), and only when this says so they go through their elements again.
+template <class State, int kStates>
+__device__ __forceinline__ bool forget_and_doubt(State (&states)[kStates]) {
+  bool doubt = false;
+  if constexpr (requires { states[0].seen; }) {
+#pragma unroll
+    for (int i = 0; i < kStates; ++i) {
+      states[i].seen = 0;
+      doubt = doubt || !sem::isfinite(states[i].value);
+    }
+  }
+  return doubt;
+}
+template <class State, class T>
+__device__ __forceinline__ void look_again(State& state, T x) {
+  if constexpr (requires { state.seen; }) state.seen |= fold::look_at(x);
+}
+
+constexpr int kLoadsAhead = 4;  ///< 16-byte loads of a thread before the first is used
+
+/// Which part of a fold a thread does: its group of kGroup threads is one of `groups`, which take tiles in turn.
+struct Share {
+  int member;
+  std::int64_t group, groups;
+};
+
+/// The thread's share of `n_chunks` chunks.
 template <Op kOp, class U, class T, int kGroup>
-__device__ __forceinline__ void fold_contiguous(const StoredInput<U>* begin, std::int64_t count, int member,
-                                                Partial<kOp, T>& total) {
+__device__ __forceinline__ void fold_chunks(const InputChunk<StoredInput<U>>* chunks, std::int64_t n_chunks,
+                                            const Share& share, Partial<kOp, T>& total) {
+  using F = Fold<kOp, T>;
   using Chunk = InputChunk<StoredInput<U>>;
   constexpr int kItems = Chunk::kItems;
-  constexpr int kUnroll = 4;
-  const auto address = reinterpret_cast<std::uintptr_t>(begin);
-  std::int64_t head = (16 - address % 16) % 16 / sizeof(U);  // up to the first 16-byte boundary
-  if (kItems == 1 && address % 16 != 0) head = count;        // complex128 on an odd multiple of 8: no boundary
-  if (head > count) head = count;
-  for (std::int64_t i = member; i < head; i += kGroup) total.add(input_as<U, T>(begin[i]));
+  constexpr int kAhead = kLoadsAhead;
+  constexpr int kLanes = kItems < 4 ? kItems : 4;  // independent folds, so that additions do not wait for each other
+  const std::int64_t begin = share.group * (kGroup * kAhead) + share.member;
+  const std::int64_t step = share.groups * (kGroup * kAhead);
+  if (begin >= n_chunks) return;
 
-  using F = Fold<kOp, T>;
-  const auto* chunks = reinterpret_cast<const Chunk*>(begin + head);
-  const std::int64_t n_chunks = (count - head) / kItems;
-  std::int64_t at = member;
-  if (at < n_chunks) {
-    constexpr int kLanes = kItems < 4 ? kItems : 4;  // independent folds, so that additions do not wait for each other
-    typename F::State lanes[kLanes];
-    const Chunk loaded_first = chunks[at];
+  typename F::State lanes[kLanes];
+  const auto add = [&](const Chunk& chunk) {
 #pragma unroll
-    for (int i = 0; i < kLanes; ++i) lanes[i] = F::first(input_as<U, T>(loaded_first.items[i]));
+    for (int i = 0; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(chunk.items[i]));
+  };
+  const auto add_first = [&](const Chunk& chunk) {
 #pragma unroll
-    for (int i = kLanes; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(loaded_first.items[i]));
-    at += kGroup;
-    for (; at + (kUnroll - 1) * kGroup < n_chunks; at += kUnroll * kGroup) {
-      Chunk loaded[kUnroll];
+    for (int i = 0; i < kLanes; ++i) lanes[i] = F::first(input_as<U, T>(chunk.items[i]));
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) loaded[u] = chunks[at + u * kGroup];
+    for (int i = kLanes; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(chunk.items[i]));
+  };
+  std::int64_t at = begin;
+  for (; at + (kAhead - 1) * kGroup < n_chunks; at += step) {
+    Chunk loaded[kAhead];
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
+    for (int i = 0; i < kAhead; ++i) loaded[i] = chunks[at + i * kGroup];
+    if (at == begin) {
+      add_first(loaded[0]);
+    } else {
+      add(loaded[0]);
+    }
 #pragma unroll
-        for (int i = 0; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(loaded[u].items[i]));
+    for (int i = 1; i < kAhead; ++i) add(loaded[i]);
+  }
+  if (at < n_chunks) {  // the last tile is not full
+    Chunk loaded[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (at + i * kGroup < n_chunks) loaded[i] = chunks[at + i * kGroup];
+    }
+    if (at == begin) {
+      add_first(loaded[0]);
+    } else {
+      add(loaded[0]);
+    }
+#pragma unroll
+    for (int i = 1; i < kAhead; ++i) {
+      if (at + i * kGroup < n_chunks) add(loaded[i]);
+    }
+  }
+  if (forget_and_doubt(lanes)) {
+    for (at = begin; at < n_chunks; at += step) {
+      for (std::int64_t chunk = at; chunk < min(at + kAhead * kGroup, n_chunks); chunk += kGroup) {
+        const Chunk loaded = chunks[chunk];
+#pragma unroll
+        for (int i = 0; i < kItems; ++i) look_again(lanes[0], input_as<U, T>(loaded.items[i]));
       }
     }
-    for (; at < n_chunks; at += kGroup) {
-      const Chunk loaded = chunks[at];
-#pragma unroll
-      for (int i = 0; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(loaded.items[i]));
-    }
-#pragma unroll
-    for (int i = 0; i < kLanes; ++i) total.merge({lanes[i], true});
   }
+#pragma unroll
+  for (int i = 0; i < kLanes; ++i) total.merge({lanes[i], true});
+}
 
-  for (std::int64_t i = head + n_chunks * kItems + member; i < count; i += kGroup) {
-    total.add(input_as<U, T>(begin[i]));
+/// The thread's share of `count` contiguous elements.
+template <Op kOp, class U, class T, int kGroup>
+__device__ __forceinline__ void fold_contiguous(const StoredInput<U>* begin, std::int64_t count, const Share& share,
+                                                Partial<kOp, T>& total) {
+  using Chunk = InputChunk<StoredInput<U>>;
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  // Up to the first 16-byte boundary, and what no longer fills a chunk: less than a chunk each.
+  const std::int64_t head = min(static_cast<std::int64_t>((16 - address % 16) % 16 / sizeof(U)), count);
+  const std::int64_t n_chunks = (count - head) / Chunk::kItems;
+  const std::int64_t tail = head + n_chunks * Chunk::kItems;
+  fold_chunks<kOp, U, T, kGroup>(reinterpret_cast<const Chunk*>(begin + head), n_chunks, share, total);
+  if (share.group == 0) {
+    if (share.member < head) total.add(input_as<U, T>(begin[share.member]));
+    if (tail + share.member < count) total.add(input_as<U, T>(begin[tail + share.member]));
   }
 }
 
-/// kGroup threads (a warp or the block) fold one segment of one result.
-/// Four blocks on a multiprocessor: the plan's 16 pieces for each then run in four full waves.
+/// Merges the states of a result in their order, into thread 0's.
+template <Op kOp, class T>
+__device__ __forceinline__ Partial<kOp, T> merge_states(const ReduceArguments& args, std::int64_t result) {
+  const auto* states = reinterpret_cast<const typename Fold<kOp, T>::State*>(args.states);
+  Partial<kOp, T> partial;
+#pragma unroll 4
+  for (std::int64_t segment = threadIdx.x; segment < args.segments; segment += kReduceThreads) {
+    partial.merge({states[segment * args.results + result], true});
+  }
+  fold_block(partial);
+  return partial;
+}
+
+/// Whether the other blocks have left their states of the result, too: true in one block. For all its threads.
+__device__ __forceinline__ bool is_last_of(const ReduceArguments& args, std::int64_t result) {
+  __shared__ bool last;
+  if (threadIdx.x == 0) {
+    __threadfence();  // the state comes before the count, and below, other states after it
+    last = atomicAdd(args.states_left + result, 1u) == args.segments - 1;
+  }
+  __syncthreads();
+  if (last) __threadfence();
+  return last;
+}
+
+/// kGroup threads (a warp or the block) fold one segment of one result. The block that folds the last segment of a
+/// result finishes it. Four blocks on a multiprocessor, as the plan expects.
 template <Op kOp, class U, class T, int kGroup>
-__global__ void __launch_bounds__(kReduceThreads, 4) reduce_rows(const __grid_constant__ ReduceArguments args) {
+__global__ void __launch_bounds__(kReduceThreads, kReduceBlocks)
+    reduce_rows(const __grid_constant__ ReduceArguments args) {
   constexpr int kGroups = kReduceThreads / kGroup;
   const int member = threadIdx.x % kGroup;
   unsigned flags = 0;
@@ -237,21 +309,28 @@ __global__ void __launch_bounds__(kReduceThreads, 4) reduce_rows(const __grid_co
        first += static_cast<std::int64_t>(gridDim.x) * kGroups) {
     const std::int64_t piece = first + threadIdx.x / kGroup;
     Partial<kOp, T> partial;
-    std::int64_t result = 0, segment = 0;
+    std::int64_t result = piece, segment = 0;
     if (piece < pieces) {
-      result = args.segments == 1 ? piece : piece / args.segments;
-      segment = piece - result * args.segments;
-      const std::int64_t begin = segment * args.segment;
-      const std::int64_t count = min(args.segment, args.length - begin);
-      const char* row = args.input + outer_offset(args, args.input_strides, result);
-      fold_contiguous<kOp, U, T, kGroup>(reinterpret_cast<const StoredInput<U>*>(row) + begin, count, member, partial);
+      if (args.segments > 1) {
+        const Piece place = row_piece(piece, args.segments);
+        result = place.line;
+        segment = place.segment;
+      }
+      const char* row = args.input + outer_offset(args.outer, args.outer.in, result);
+      fold_contiguous<kOp, U, T, kGroup>(reinterpret_cast<const StoredInput<U>*>(row), args.length,
+                                         {member, segment, args.segments}, partial);
     }
     if constexpr (kGroup == 32) {
       fold_warp(partial);
+      if (member == 0 && piece < pieces) flags |= finish_result<kOp, T>(args, result, partial);
     } else {
       fold_block(partial);
+      if (member == 0) flags |= leave_result<kOp, T>(args, result, segment, partial);
+      if (args.segments > 1 && is_last_of(args, result)) {
+        partial = merge_states<kOp, T>(args, result);
+        if (member == 0) flags |= finish_result<kOp, T>(args, result, partial);
+      }
     }
-    if (member == 0 && piece < pieces) flags |= leave_result<kOp, T>(args, result, segment, partial);
   }
   report_flags(flags, args.fp);
 }
@@ -285,7 +364,9 @@ __global__ void __launch_bounds__(kReduceThreads) reduce_columns(const __grid_co
     typename F::State states[kItems];
     const bool any = column < args.columns && begin + y < end;
     if (any) {
-      const char* at = args.input + outer_offset(args, args.input_strides, result) + (begin + y) * args.fold_stride;
+      const char* first_row =
+          args.input + outer_offset(args.outer, args.outer.in, result) + (begin + y) * args.fold_stride;
+      const char* at = first_row;
       const std::int64_t step = args.fold_stride * height;
       std::int64_t row = begin + y + height;
       const Items loaded_first = *reinterpret_cast<const Items*>(at);
@@ -308,6 +389,14 @@ __global__ void __launch_bounds__(kReduceThreads) reduce_columns(const __grid_co
 #pragma unroll
         for (int i = 0; i < kItems; ++i) F::add(states[i], input_as<U, T>(loaded.items[i]));
       }
+      if (forget_and_doubt(states)) {
+        at = first_row;
+        for (row = begin + y; row < end; row += height, at += step) {
+          const Items loaded = *reinterpret_cast<const Items*>(at);
+#pragma unroll
+          for (int i = 0; i < kItems; ++i) look_again(states[i], input_as<U, T>(loaded.items[i]));
+        }
+      }
     }
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
@@ -327,20 +416,14 @@ __global__ void __launch_bounds__(kReduceThreads) reduce_columns(const __grid_co
 /// Merges the states of each result. A block has one result when segments are many, else each thread has one.
 template <Op kOp, class T>
 __global__ void __launch_bounds__(kReduceThreads) reduce_states(const __grid_constant__ ReduceArguments args) {
-  using State = typename Fold<kOp, T>::State;
-  const auto* states = reinterpret_cast<const State*>(args.states);
   unsigned flags = 0;
   if (args.block_a_result) {
     for (std::int64_t result = blockIdx.x; result < args.results; result += gridDim.x) {
-      Partial<kOp, T> partial;
-#pragma unroll 4
-      for (std::int64_t segment = threadIdx.x; segment < args.segments; segment += kReduceThreads) {
-        partial.merge({states[segment * args.results + result], true});
-      }
-      fold_block(partial);
+      const Partial<kOp, T> partial = merge_states<kOp, T>(args, result);
       if (threadIdx.x == 0) flags |= finish_result<kOp, T>(args, result, partial);
     }
   } else {
+    const auto* states = reinterpret_cast<const typename Fold<kOp, T>::State*>(args.states);
     const std::int64_t result = static_cast<std::int64_t>(blockIdx.x) * kReduceThreads + threadIdx.x;
     if (result < args.results) {
       Partial<kOp, T> partial;
@@ -363,6 +446,7 @@ ReduceKernels reduce_kernels() {
           reinterpret_cast<const void*>(&reduce_columns<kOp, U, T, 1>),
           reinterpret_cast<const void*>(&reduce_states<kOp, T>),
           kItems,
+          kReduceThreads * kLoadsAhead * InputChunk<StoredInput<U>>::kItems,
           sizeof(typename Fold<kOp, T>::State)};
 }
 

@@ -3,22 +3,25 @@
 
 #include <cstdint>
 
-#include "kernels/device_code.h"
+#include "kernels/lines.h"
 
 namespace gpushim::kernels {
+
+constexpr int kReduceThreads = 256;
+constexpr int kReduceBlocks = 4;  ///< that a multiprocessor runs at a time: 1024 threads keep enough loads in flight
 
 struct ReduceArguments {
   const char* input;
   char* result;
   char* states;  ///< [segment][result], when there is more than one segment
   std::int64_t results, length;
-  std::int64_t segment, segments;
-  std::int64_t fold_stride;                      ///< columns: bytes
+  std::int64_t segments;
+  std::int64_t segment;        ///< columns: rows of one
+  std::uint32_t* states_left;  ///< rows of several segments: how many have left their state, for each result
+  std::int64_t fold_stride;    ///< columns: bytes
   std::int64_t columns, column_groups, batches;  ///< results = batches x columns
   int x_log2;
-  int n_outer;
-  Divider dividers[kMaxDims];
-  std::int64_t input_strides[kMaxDims], result_strides[kMaxDims];  ///< bytes, over the outer dimensions
+  OuterDimensions outer;
   int result_bytes;
   bool has_initial;
   bool block_a_result;
@@ -32,7 +35,8 @@ struct ReduceKernels {
   const void* columns;
   const void* columns_unaligned;
   const void* states;
-  int items;  ///< results a thread of `columns`
+  int items;          ///< results a thread of `columns`
+  std::int64_t tile;  ///< elements that rows_by_block loads at a time
   std::size_t state_bytes;
 };
 

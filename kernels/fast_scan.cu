@@ -1,7 +1,7 @@
 // Tuned accumulations: host and device.
 //
-// Vocabulary: a *line* is what one accumulation runs along; a *segment* is a part of a line that one block (rows) or
-// one thread (columns) goes along. With several segments a first kernel folds each of them; in the second, a segment
+// Vocabulary as in lines.h: a line is what one accumulation runs along, a segment the part of it that one block (rows)
+// or one thread (columns) goes along. With several segments a first kernel folds each of them; in the second, a segment
 // starts from the fold of those before it, taken in order. That reads the input twice and writes once, and repeats to
 // the bit.
 //
@@ -13,9 +13,9 @@
 #include <cub/block/block_scan.cuh>
 #include <cub/block/block_store.cuh>
 
-#include "kernels/device_code.h"
 #include "kernels/fast_scan.h"
 #include "kernels/flags.cuh"
+#include "kernels/lines.h"
 #include "kernels/types.h"
 
 namespace gpushim::kernels {
@@ -30,9 +30,7 @@ struct ScanArguments {
   std::int64_t carry_line, carry_segment;
   std::int64_t lines, length, segment, segments;
   std::int64_t in_stride, out_stride;
-  int n_outer;
-  Divider dividers[kMaxDims];
-  std::int64_t in_outer[kMaxDims], out_outer[kMaxDims];
+  OuterDimensions outer;
   FpTarget fp;
 };
 
@@ -60,20 +58,6 @@ template <Op kOp, class A>
 struct Combine {
   __device__ __forceinline__ A operator()(A a, A b) const { return UfuncRow<kOp>::template apply<A>(a, b, b); }
 };
-
-__device__ __forceinline__ std::int64_t line_offset(const ScanArguments& args, const std::int64_t* strides,
-                                                    std::int64_t line) {
-  std::int64_t offset = 0;
-  std::uint64_t rest = static_cast<std::uint64_t>(line);
-#pragma unroll 1
-  for (int d = args.n_outer - 1; d > 0; --d) {
-    const Divider& divider = args.dividers[d];
-    const std::uint64_t quotient = (__umul64hi(rest, divider.magic) + rest) >> divider.shift;
-    offset += static_cast<std::int64_t>(rest - quotient * divider.divisor) * strides[d];
-    rest = quotient;
-  }
-  return args.n_outer > 0 ? offset + static_cast<std::int64_t>(rest) * strides[0] : 0;
-}
 
 /// One step of the accumulation with its events; the result is rounded to T.
 template <Op kOp, class T>
@@ -104,10 +88,10 @@ __global__ void __launch_bounds__(kScanThreads) fold_row_segments(const __grid_c
   using A = Acc<kOp, T>;
   using Reduce = cub::BlockReduce<A, kScanThreads>;
   __shared__ typename Reduce::TempStorage storage;
-  const std::int64_t line = blockIdx.x / args.segments;
-  const std::int64_t segment = blockIdx.x - line * args.segments;
+  const auto [line, segment] = row_piece(blockIdx.x, args.segments);
   if (segment + 1 == args.segments) return;  // nobody starts from the last one
-  const T* in = reinterpret_cast<const T*>(args.in + line_offset(args, args.in_outer, line)) + segment * args.segment;
+  const T* in =
+      reinterpret_cast<const T*>(args.in + outer_offset(args.outer, args.outer.in, line)) + segment * args.segment;
   // A segment that is not the last is full, and a multiple of 8 * kScanThreads elements.
   A acc = sem::cast<A>(in[threadIdx.x]);
   std::int64_t at = threadIdx.x + kScanThreads;
@@ -162,10 +146,9 @@ __global__ void __launch_bounds__(kScanThreads) scan_rows(const __grid_constant_
     typename BlockScan::TempStorage scan;
   } storage;
   unsigned flags = 0;
-  const std::int64_t line = blockIdx.x / args.segments;
-  const std::int64_t segment = blockIdx.x - line * args.segments;
-  const T* in = reinterpret_cast<const T*>(args.in + line_offset(args, args.in_outer, line));
-  T* out = reinterpret_cast<T*>(args.out + line_offset(args, args.out_outer, line));
+  const auto [line, segment] = row_piece(blockIdx.x, args.segments);
+  const T* in = reinterpret_cast<const T*>(args.in + outer_offset(args.outer, args.outer.in, line));
+  T* out = reinterpret_cast<T*>(args.out + outer_offset(args.outer, args.outer.out, line));
   const std::int64_t begin = segment * args.segment;
   const std::int64_t end = min(begin + args.segment, args.length);
   bool has_carry = segment > 0;
@@ -215,11 +198,9 @@ constexpr int kAhead = 8;  // elements loaded before the first is used
 template <Op kOp, class T>
 __global__ void __launch_bounds__(kScanThreads) fold_column_segments(const __grid_constant__ ScanArguments args) {
   using A = Acc<kOp, T>;
-  const std::int64_t groups = (args.lines + kScanThreads - 1) / kScanThreads;
-  const std::int64_t segment = blockIdx.x / groups;
-  const std::int64_t line = (blockIdx.x - segment * groups) * kScanThreads + threadIdx.x;
+  const auto [line, segment] = column_piece<kScanThreads>(blockIdx.x, args.lines);
   if (line >= args.lines || segment + 1 == args.segments) return;
-  const char* at = args.in + line_offset(args, args.in_outer, line) + segment * args.segment * args.in_stride;
+  const char* at = args.in + outer_offset(args.outer, args.outer.in, line) + segment * args.segment * args.in_stride;
   A acc = sem::cast<A>(*reinterpret_cast<const T*>(at));
   at += args.in_stride;
   std::int64_t left = args.segment - 1;
@@ -239,9 +220,7 @@ __global__ void __launch_bounds__(kScanThreads) fold_column_segments(const __gri
 template <Op kOp, class T>
 __global__ void __launch_bounds__(kScanThreads) scan_columns(const __grid_constant__ ScanArguments args) {
   using A = Acc<kOp, T>;
-  const std::int64_t groups = (args.lines + kScanThreads - 1) / kScanThreads;
-  const std::int64_t segment = blockIdx.x / groups;
-  const std::int64_t line = (blockIdx.x - segment * groups) * kScanThreads + threadIdx.x;
+  const auto [line, segment] = column_piece<kScanThreads>(blockIdx.x, args.lines);
   unsigned flags = 0;
   if (line < args.lines) {
     A acc{};
@@ -254,8 +233,8 @@ __global__ void __launch_bounds__(kScanThreads) scan_columns(const __grid_consta
     }
     const std::int64_t begin = segment * args.segment;
     std::int64_t left = min(args.segment, args.length - begin);
-    const char* at = args.in + line_offset(args, args.in_outer, line) + begin * args.in_stride;
-    char* to = args.out + line_offset(args, args.out_outer, line) + begin * args.out_stride;
+    const char* at = args.in + outer_offset(args.outer, args.outer.in, line) + begin * args.in_stride;
+    char* to = args.out + outer_offset(args.outer, args.outer.out, line) + begin * args.out_stride;
     if (!has_acc) {
       acc = sem::cast<A>(*reinterpret_cast<const T*>(at));
       *reinterpret_cast<T*>(to) = sem::cast<T>(acc);
@@ -307,28 +286,16 @@ bool find_kernels(Op op, DType type, ScanKernels* kernels) {
   }
   GPUSHIM_PAIR(add, kI32)
   GPUSHIM_PAIR(add, kI64)
-  GPUSHIM_PAIR(add, kU64) GPUSHIM_PAIR(add, kF16) GPUSHIM_PAIR(add, kF32) GPUSHIM_PAIR(add, kF64)
-      GPUSHIM_PAIR(add, kC64) GPUSHIM_PAIR(add, kC128) GPUSHIM_PAIR(multiply, kI64) GPUSHIM_PAIR(multiply, kF32)
-          GPUSHIM_PAIR(multiply, kF64) GPUSHIM_PAIR(maximum, kI64) GPUSHIM_PAIR(maximum, kF32)
-              GPUSHIM_PAIR(maximum, kF64) GPUSHIM_PAIR(minimum, kI64) GPUSHIM_PAIR(minimum, kF32)
-                  GPUSHIM_PAIR(minimum, kF64)
+  GPUSHIM_PAIR(add, kU64)
+  GPUSHIM_PAIR(add, kF16) GPUSHIM_PAIR(add, kF32) GPUSHIM_PAIR(add, kF64) GPUSHIM_PAIR(add, kC64)
+      GPUSHIM_PAIR(add, kC128) GPUSHIM_PAIR(multiply, kI64) GPUSHIM_PAIR(multiply, kF32) GPUSHIM_PAIR(multiply, kF64)
+          GPUSHIM_PAIR(maximum, kI64) GPUSHIM_PAIR(maximum, kF32) GPUSHIM_PAIR(maximum, kF64)
+              GPUSHIM_PAIR(minimum, kI64) GPUSHIM_PAIR(minimum, kF32) GPUSHIM_PAIR(minimum, kF64)
 #undef GPUSHIM_PAIR
-                      return false;
+                  return false;
 }
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-
-void set_lines(const Scan& scan, ScanArguments* args) {
-  args->lines = 1;
-  for (int d = 0; d < scan.outer_ndim; ++d) {
-    if (scan.outer_shape[d] == 1) continue;
-    const int n = args->n_outer++;
-    args->dividers[n] = make_divider(scan.outer_shape[d]);
-    args->in_outer[n] = scan.in_outer[d];
-    args->out_outer[n] = scan.out_outer[d];
-    args->lines *= scan.outer_shape[d];
-  }
-}
 
 }  // namespace
 
@@ -341,7 +308,7 @@ bool try_fast_scan(const Scan& scan, Launcher& launcher, Workspace& workspace) {
   args.length = scan.length;
   args.in_stride = scan.in_stride;
   args.out_stride = scan.out_stride;
-  set_lines(scan, &args);
+  args.lines = set_outer_dimensions(scan.outer_ndim, scan.outer_shape, scan.in_outer, scan.out_outer, &args.outer);
   const bool rows =
       scan.in_stride == kernels.itemsize && scan.out_stride == kernels.itemsize && scan.length >= kernels.tile / 4;
   const std::int64_t wanted = std::int64_t(launcher.multiprocessors()) * 8;

@@ -76,7 +76,6 @@ void spread(const Geometry& geometry, const Program& program, int multiprocessor
   const std::int64_t least_segment = fold->columns ? 32 : 4 * kLanes;
   std::int64_t segments =
       std::clamp<std::int64_t>(wanted / blocks, 1, std::max<std::int64_t>(length / least_segment, 1));
-  if (!fold->columns) segments = std::max(segments, length / (32 * kLanes));  // short chains of additions: accuracy
   if (program.reduction.sequential) segments = 1;
   fold->segment = (length + segments - 1) / segments;
   if (!fold->columns) fold->segment = (fold->segment + kLanes - 1) / kLanes * kLanes;
@@ -94,7 +93,8 @@ void append_result(const Reduction& reduction, DType acc_type, bool linear, Code
         with_slot(make(ufunc_code(reduction.op, acc_type), code->acc, code->spare, code->acc), reduction.fp_slot);
   }
   code->instructions[n++] = with_slot(make_cast(acc_type, reduction.type, code->spare, code->acc), reduction.fp_slot);
-  code->instructions[n++] = make(store_code(reduction.type, linear), 0, code->spare, reduction.result);
+  const bool aligned = is_aligned(*code, reduction.result, reduction.type);
+  code->instructions[n++] = make(store_code(reduction.type, linear, aligned), 0, code->spare, reduction.result);
   code->n_all = static_cast<std::uint8_t>(n);
 }
 
@@ -110,6 +110,9 @@ FoldCode encode_fold(const Program& program, int multiprocessors) {
   spread(geometry, program, multiprocessors, &fold);
   Code& code = fold.code;
   append_widened_fold(program, fold.acc_type, &code);
+  // Shorter floats are added in double, which is exact enough.
+  code.compensated = reduction.op == Op::add && !reduction.sequential &&
+                     (reduction.type == DType::kF64 || reduction.type == DType::kC128);
   if (fold.segments == 1) {
     append_result(reduction, fold.acc_type, linear[reduction.result], &code);
   } else {

@@ -21,7 +21,6 @@ void check_injection(const char* what) {
 /// Everything is done when a call returns; no workspace is needed beyond what the C++ heap gives.
 class HostExecutor final : public Executor {
  public:
-  bool wants_aligned_complex() const noexcept override { return false; }
   void run(const Program& program, Workspace&) override {
     check_injection("program");
     run_program(program);

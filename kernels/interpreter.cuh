@@ -154,6 +154,14 @@ __device__ __forceinline__ void nd_addresses(const Code& code, const CodeOperand
 
 // ---- machine instructions
 
+/// Complex numbers by components: NumPy aligns them to no more.
+struct DoublePair {
+  double x, y;
+};
+struct FloatPair {
+  float x, y;
+};
+
 template <class T, class Stored>
 __device__ __forceinline__ void load_lanes(int dst, const gpu::DevicePtr (&address)[kLanesOfThread]) {
   Stored value[kLanesOfThread];
@@ -165,16 +173,13 @@ __device__ __forceinline__ void load_lanes(int dst, const gpu::DevicePtr (&addre
       Slots::put<bool>(dst, i, value[i] != 0);
     } else if constexpr (sizeof(Stored) == 16) {
       Slots::put<Complex<double>>(dst, i, {value[i].x, value[i].y});
+    } else if constexpr (std::is_same_v<Stored, FloatPair>) {
+      Slots::put<Complex<float>>(dst, i, {value[i].x, value[i].y});
     } else {
       Slots::put<Stored>(dst, i, value[i]);
     }
   }
 }
-
-/// complex128 arrays are only 8-byte aligned.
-struct DoublePair {
-  double x, y;
-};
 
 __device__ __forceinline__ void load_sized(int kind, int dst, const gpu::DevicePtr (&address)[kLanesOfThread]) {
   switch (kind) {
@@ -193,6 +198,9 @@ __device__ __forceinline__ void load_sized(int kind, int dst, const gpu::DeviceP
     case 4:
       load_lanes<DoublePair, DoublePair>(dst, address);
       break;
+    case kHalves:
+      load_lanes<FloatPair, FloatPair>(dst, address);
+      break;
     default:
       load_lanes<bool, std::uint8_t>(dst, address);
       break;
@@ -206,6 +214,9 @@ __device__ __forceinline__ void store_lanes(int a, unsigned active, const gpu::D
     if (active >> i & 1) {
       if constexpr (sizeof(T) == 16) {
         const auto value = Slots::get<Complex<double>>(a, i);
+        *reinterpret_cast<T*>(address[i]) = {value.re, value.im};
+      } else if constexpr (std::is_same_v<T, FloatPair>) {
+        const auto value = Slots::get<Complex<float>>(a, i);
         *reinterpret_cast<T*>(address[i]) = {value.re, value.im};
       } else {
         *reinterpret_cast<T*>(address[i]) = Slots::get<T>(a, i);
@@ -234,6 +245,9 @@ __device__ __forceinline__ void store_sized(int kind, CodeInstruction in, unsign
       break;
     case 3:
       store_lanes<std::uint64_t>(in.a, active, address);
+      break;
+    case kHalves:
+      store_lanes<FloatPair>(in.a, active, address);
       break;
     default:
       store_lanes<DoublePair>(in.a, active, address);
@@ -362,7 +376,8 @@ __device__ __forceinline__ void execute(const Code& code, int begin, int end, co
       case kCodeLoadLinear + 2:
       case kCodeLoadLinear + 3:
       case kCodeLoadLinear + 4:
-      case kCodeLoadLinear + 5:
+      case kCodeLoadLinear + kHalves:
+      case kCodeLoadLinear + kTruth:
         linear_addresses<kFold>(code.operands[in.a], lanes, address);
         load_sized(in.code - kCodeLoadLinear, in.dst, address);
         break;
@@ -371,7 +386,8 @@ __device__ __forceinline__ void execute(const Code& code, int begin, int end, co
       case kCodeLoadNd + 2:
       case kCodeLoadNd + 3:
       case kCodeLoadNd + 4:
-      case kCodeLoadNd + 5:
+      case kCodeLoadNd + kHalves:
+      case kCodeLoadNd + kTruth:
         nd_addresses<kFold>(code, code.operands[in.a], lanes, address);
         load_sized(in.code - kCodeLoadNd, in.dst, address);
         break;
@@ -380,6 +396,7 @@ __device__ __forceinline__ void execute(const Code& code, int begin, int end, co
       case kCodeStoreLinear + 2:
       case kCodeStoreLinear + 3:
       case kCodeStoreLinear + 4:
+      case kCodeStoreLinear + kHalves:
         linear_addresses<kFold>(code.operands[in.b], lanes, address);
         store_sized(in.code - kCodeStoreLinear, in, lanes.active, address);
         break;
@@ -388,6 +405,7 @@ __device__ __forceinline__ void execute(const Code& code, int begin, int end, co
       case kCodeStoreNd + 2:
       case kCodeStoreNd + 3:
       case kCodeStoreNd + 4:
+      case kCodeStoreNd + kHalves:
         nd_addresses<kFold>(code, code.operands[in.b], lanes, address);
         store_sized(in.code - kCodeStoreNd, in, lanes.active, address);
         break;
@@ -421,10 +439,11 @@ __device__ __forceinline__ void execute(const Code& code, int begin, int end, co
 #define GPUSHIM_CAST_ROW(unused, from)                                                              \
   GPUSHIM_CAST_CASE(from, kBool)                                                                    \
   GPUSHIM_CAST_CASE(from, kI8)                                                                      \
-  GPUSHIM_CAST_CASE(from, kU8) GPUSHIM_CAST_CASE(from, kI16) GPUSHIM_CAST_CASE(from, kU16)          \
-      GPUSHIM_CAST_CASE(from, kI32) GPUSHIM_CAST_CASE(from, kU32) GPUSHIM_CAST_CASE(from, kI64)     \
-          GPUSHIM_CAST_CASE(from, kU64) GPUSHIM_CAST_CASE(from, kF16) GPUSHIM_CAST_CASE(from, kF32) \
-              GPUSHIM_CAST_CASE(from, kF64) GPUSHIM_CAST_CASE(from, kC64) GPUSHIM_CAST_CASE(from, kC128)
+  GPUSHIM_CAST_CASE(from, kU8)                                                                      \
+  GPUSHIM_CAST_CASE(from, kI16) GPUSHIM_CAST_CASE(from, kU16) GPUSHIM_CAST_CASE(from, kI32)         \
+      GPUSHIM_CAST_CASE(from, kU32) GPUSHIM_CAST_CASE(from, kI64) GPUSHIM_CAST_CASE(from, kU64)     \
+          GPUSHIM_CAST_CASE(from, kF16) GPUSHIM_CAST_CASE(from, kF32) GPUSHIM_CAST_CASE(from, kF64) \
+              GPUSHIM_CAST_CASE(from, kC64) GPUSHIM_CAST_CASE(from, kC128)
         GPUSHIM_TYPES_ALL(GPUSHIM_CAST_ROW, 0)
 #undef GPUSHIM_CAST_ROW
 #define GPUSHIM_UFUNC(name, inputs, TYPES, ...) GPUSHIM_TYPES_##TYPES(GPUSHIM_OP_CASE, name)

@@ -46,18 +46,19 @@ void Launcher::allow_shared(const void* kernel, std::size_t bytes) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_limit())));
 }
 
-std::uint32_t* Launcher::flags_seen() {
+std::uint32_t* Launcher::zeroed_words(std::uint32_t count) {
   if (words_ == nullptr) {
     void* memory = nullptr;
     GPUSHIM_CUDA(cudaMalloc(&memory, kWords * sizeof(std::uint32_t)));
     words_ = static_cast<std::uint32_t*>(memory);
     next_word_ = kWords;
   }
-  if (next_word_ == kWords) {  // every word was used: by launches that are over when the stream comes to this
+  if (next_word_ + count > kWords) {  // the words were used: by launches that are over when the stream comes to this
     GPUSHIM_CUDA(cudaMemsetAsync(words_, 0, kWords * sizeof(std::uint32_t), stream()));
     next_word_ = 0;
   }
-  return words_ + next_word_++;
+  next_word_ += count;
+  return words_ + next_word_ - count;
 }
 
 }  // namespace gpushim::kernels

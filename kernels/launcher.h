@@ -27,8 +27,10 @@ class Launcher {
   /// Asks failure injection for a sequence of library calls: throws before the first.
   void begin_library_call(const char* what);
 
-  /// A zeroed word of device memory in which one launch notes the floating-point events it has reported.
-  std::uint32_t* flags_seen();
+  /// Zeroed words of device memory, at most 4096, for one launch.
+  std::uint32_t* zeroed_words(std::uint32_t count);
+  /// In which a launch notes the floating-point events it has reported.
+  std::uint32_t* flags_seen() { return zeroed_words(1); }
 
   int multiprocessors() const noexcept { return device_.multiprocessors(); }
   /// Dynamic shared memory that a block may have.

@@ -10,12 +10,12 @@ namespace gpushim::kernels {
 namespace {
 
 /// The step spare = neighbour op acc, and what stores a value of the accumulator's type from acc to operand `to`.
-void append_scan(Op op, DType type, DType acc_type, int to, bool linear, Code* code) {
+void append_scan(Op op, DType type, DType acc_type, int to, bool linear, bool aligned, Code* code) {
   int n = code->n_all;
   code->finish_at = static_cast<std::uint8_t>(n);
   code->instructions[n++] = make(ufunc_code(op, acc_type), code->spare, code->neighbour, code->acc);
   code->instructions[n++] = make_cast(acc_type, type, code->spare, code->acc);
-  code->instructions[n++] = make(store_code(type, linear), 0, code->spare, to);
+  code->instructions[n++] = make(store_code(type, linear, aligned), 0, code->spare, to);
   code->n_all = static_cast<std::uint8_t>(n);
 }
 
@@ -61,7 +61,7 @@ ScanCode encode_scan(const Scan& scan) {
   linear[1] = encode_operand(geometry, scan.out, geometry.strides[1], true, &code.operands[1]);
   result.acc_type = scan.sequential ? scan.type : accumulator_type(scan.op, scan.type);
   append_widened_fold(program, result.acc_type, &code);
-  append_scan(scan.op, scan.type, result.acc_type, 1, linear[1], &code);
+  append_scan(scan.op, scan.type, result.acc_type, 1, linear[1], is_aligned(code, 1, scan.type), &code);
   const bool lines_are_neighbours =
       geometry.n_outer > 0 && std::abs(geometry.strides[0][geometry.n_outer - 1]) < std::abs(scan.in_stride);
   result.columns = scan.sequential || scan.length < 64 || (lines_are_neighbours && geometry.outer_size >= 4096);
@@ -94,7 +94,7 @@ ScanCode encode_partial_scan(const ScanCode& whole, gpu::DevicePtr partials, std
   reduction.op = static_cast<Op>(first_ufunc / kDTypeCount + kFirstUfunc);
   reduction.type = whole.acc_type;
   append_fold(reduction, whole.acc_type, 0, 2, &code);
-  append_scan(reduction.op, whole.acc_type, whole.acc_type, kMaxOperands, true, &code);
+  append_scan(reduction.op, whole.acc_type, whole.acc_type, kMaxOperands, true, true, &code);
   return result;
 }
 
