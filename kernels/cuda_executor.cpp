@@ -1,8 +1,8 @@
 // The CUDA executor: chooses kernels and launches them. Host code.
 //
 // A program runs in the first of these that takes it: a copy, a transposition by tiles, a kernel tuned for one
-// operation on contiguous arrays (vector_ops), a tuned reduction (fast_reduce), the interpreter. The interpreter takes
-// everything.
+// operation on contiguous arrays (vector_ops), a tuned reduction (fast_reduce), a kernel that the JIT has compiled for
+// it, the interpreter. The interpreter takes everything.
 #include "kernels/cuda_executor.h"
 
 #include <algorithm>
@@ -19,6 +19,7 @@
 namespace gpushim::kernels {
 namespace {
 
+constexpr int kTunedInstructions = 5;  // no tuned kernel of elements takes more
 constexpr int kThreads = 128;
 constexpr std::int64_t kLanes = 512;
 constexpr std::size_t kRegisterBytes = kLanes * 8;
@@ -75,6 +76,8 @@ void CudaExecutor::run(const Program& program, Workspace& workspace) {
 }
 
 void CudaExecutor::run_elements(const Program& program) {
+  const bool may_be_tuned = program.n_instructions <= kTunedInstructions;
+  if (!may_be_tuned && jit_.try_run(program, launcher_)) return;
   Code code = encode_elements(program);
   const Instruction *load, *store;
   if (is_plain_copy(program, code, &load, &store)) {
@@ -84,13 +87,14 @@ void CudaExecutor::run_elements(const Program& program) {
     return;
   }
   if (try_transpose(program, code, launcher_) || try_vector_op(program, code, launcher_)) return;
+  if (may_be_tuned && jit_.try_run(program, launcher_)) return;
   if (code.fp.status != nullptr) code.fp.seen = launcher_.flags_seen();
   launcher_.launch(elements_kernel(code.group), ceil_divide(program.size, kLanes), kThreads,
                    code.n_registers * kRegisterBytes, code);
 }
 
 void CudaExecutor::run_reduction(const Program& program, Workspace& workspace) {
-  if (try_fast_reduce(program, launcher_, workspace)) return;
+  if (try_fast_reduce(program, launcher_, workspace) || jit_.try_run(program, launcher_, &workspace)) return;
   const bool fits = (program.n_registers + 8u) * kRegisterBytes + sizeof(Code) <= launcher_.shared_limit();
   if (fits) {
     interpret_reduction(program, workspace);

@@ -7,6 +7,7 @@
 #include "kernels/device_code.h"
 #include "kernels/executor.h"
 #include "kernels/fold.h"
+#include "kernels/jit.h"
 #include "kernels/launcher.h"
 
 namespace gpushim::kernels {
@@ -14,12 +15,14 @@ namespace gpushim::kernels {
 /// Calls are made under dispatch's lock, one at a time.
 class CudaExecutor final : public Executor {
  public:
-  explicit CudaExecutor(gpu::CudaDevice& device) : launcher_(device) {}
+  explicit CudaExecutor(gpu::CudaDevice& device) : launcher_(device), jit_(JitSettings::from_environment()) {}
 
   void run(const Program& program, Workspace& workspace) override;
   void scan(const Scan& scan, Workspace& workspace) override;
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
   void matmul(const MatMul& matmul, Workspace& workspace) override;
+
+  Jit& jit() noexcept { return jit_; }
 
  private:
   void run_elements(const Program& program);
@@ -35,6 +38,7 @@ class CudaExecutor final : public Executor {
   void multiply_floats(const MatMul& matmul, Workspace& workspace);
 
   Launcher launcher_;
+  Jit jit_;
   std::unique_ptr<Blas> blas_;
 };
 

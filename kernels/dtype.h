@@ -45,6 +45,8 @@ GPUSHIM_HD constexpr bool is_signed_integer(DType t) noexcept {
 GPUSHIM_HD constexpr DType real_of(DType t) noexcept {
   return t == DType::kC64 ? DType::kF32 : t == DType::kC128 ? DType::kF64 : t;
 }
+#if !defined(__CUDACC_RTC__)
 const char* dtype_name(DType t) noexcept;  ///< "bool", "int8", ..., "complex128"
+#endif
 
 }  // namespace gpushim::kernels

@@ -99,6 +99,7 @@ struct Program {
   Instruction instructions[kMaxInstructions];
 };
 
+#if !defined(__CUDACC_RTC__)
 /// What a row of ufuncs.def says, at run time.
 struct OpInfo {
   const char* name;       ///< the op's name, e.g. "add"
@@ -117,5 +118,6 @@ Constant op_identity(Op op, DType t) noexcept;
 Op op_by_name(const char* name) noexcept;
 /// A readable listing, for dumps and tests.
 void print_program(const Program& program, char* out, std::size_t size) noexcept;
+#endif
 
 }  // namespace gpushim::kernels

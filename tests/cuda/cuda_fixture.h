@@ -86,9 +86,11 @@ class Case {
   std::uint32_t cuda_flags() const { return cuda_flags_; }
   bool want_flags = true;
 
- private:
+ protected:
   std::vector<Bytes> arrays_;
   std::vector<std::int64_t> offsets_;
+
+ private:
   std::vector<Bytes> host_, cuda_;
   std::uint32_t host_flags_ = 0, cuda_flags_ = 0;
 };

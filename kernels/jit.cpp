@@ -1,0 +1,125 @@
+// The JIT: lookups, counting, launches. Host code; needs the CUDA runtime headers.
+#include "kernels/jit.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <unordered_map>
+
+namespace gpushim::kernels {
+
+/// The entries. A hash that two signatures share makes the later one the interpreter's.
+struct Jit::Table {
+  static constexpr std::size_t kMost = 4096;  ///< a process with more programs than that does not repeat them
+  static constexpr std::size_t kSlots = 256;
+
+  std::unordered_map<std::uint64_t, JitEntry*> entries;  ///< never freed: jobs point to them
+  JitEntry* recent[kSlots] = {};                         ///< the last one found, by the low bits of the hash
+};
+
+namespace {
+
+std::string variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+}  // namespace
+
+JitSettings JitSettings::from_environment() {
+  JitSettings settings;
+  settings.enabled = variable("GPUSHIM_JIT") != "0";
+  settings.dump = variable("GPUSHIM_JIT_DUMP");
+  settings.cache_folder = variable("GPUSHIM_CACHE_DIR");
+  const std::string xdg = variable("XDG_CACHE_HOME"), home = variable("HOME");
+  if (settings.cache_folder.empty() && !xdg.empty()) settings.cache_folder = xdg + "/gpushim";
+  if (settings.cache_folder.empty() && !home.empty()) settings.cache_folder = home + "/.cache/gpushim";
+  const std::string bytes = variable("GPUSHIM_CACHE_BYTES");
+  if (!bytes.empty()) settings.cache_bytes = std::strtoull(bytes.c_str(), nullptr, 10);
+  return settings;
+}
+
+Jit::Jit(JitSettings settings) : settings_(std::move(settings)), table_(std::make_unique<Table>()) {}
+
+Jit::~Jit() {
+  if (worker_ != nullptr) worker_->stop();
+}
+
+bool Jit::try_run(const Program& program, Launcher& launcher, Workspace* workspace) {
+  if (!settings_.enabled || launcher.device().abandoned()) return false;
+  JitPlan plan;
+  JitCall call;
+  if (!plan_program(program, launcher.multiprocessors(), &plan, &call)) return false;
+  JitEntry* entry = find(sign(program, plan));
+  if (entry == nullptr) return false;
+  if (entry->state.load(std::memory_order_acquire) == JitState::kReady) {
+    launch(program, plan, call, *entry, launcher, workspace);
+    ++launched_;
+    return true;
+  }
+  count(program, plan, entry, launcher);
+  ++interpreted_;
+  return false;
+}
+
+JitEntry* Jit::find(const JitSignature& signature) {
+  JitEntry*& recent = table_->recent[signature.hash % Table::kSlots];
+  if (recent != nullptr && recent->signature == signature) return recent;
+  const auto found = table_->entries.find(signature.hash);
+  if (found != table_->entries.end()) {
+    if (!(found->second->signature == signature)) return nullptr;
+    return recent = found->second;
+  }
+  if (table_->entries.size() >= Table::kMost) return nullptr;
+  auto* entry = new JitEntry;
+  entry->signature = signature;
+  table_->entries.emplace(signature.hash, entry);
+  return recent = entry;
+}
+
+void Jit::count(const Program& program, const JitPlan& plan, JitEntry* entry, Launcher& launcher) {
+  entry->work += static_cast<std::uint64_t>(program.size) * program.n_instructions;
+  ++entry->runs;
+  const bool earned =
+      entry->work >= settings_.work || (entry->runs >= settings_.runs && entry->work >= settings_.least_work);
+  const JitState state = entry->state.load(std::memory_order_acquire);
+  const bool look = state == JitState::kNew && entry->work >= settings_.least_work;
+  const bool compile = (state == JitState::kNew || state == JitState::kAbsent) && earned;
+  if (!look && !compile) return;
+  if (worker_ == nullptr) {
+    worker_ = new JitWorker(launcher.device(), JitCache(settings_.cache_folder, settings_.cache_bytes), settings_.dump);
+  }
+  entry->state.store(compile ? JitState::kWaiting : JitState::kLooking, std::memory_order_relaxed);
+  worker_->submit({entry, program, plan, compile});
+}
+
+void Jit::launch(const Program& program, const JitPlan& plan, JitCall& call, const JitEntry& entry, Launcher& launcher,
+                 Workspace* workspace) {
+  JitHeader& head = call.head;
+  if (head.fp.status != nullptr) head.fp.seen = launcher.flags_seen();
+  if (head.segments > 1) {
+    const auto states = static_cast<std::size_t>(head.segments * head.size);
+    head.states = reinterpret_cast<char*>(workspace->allocate(states * kJitStateBytes));
+    if (plan.single) head.ticket = launcher.flags_seen();  // a zeroed word
+  }
+  JitArgumentBytes arguments;
+  write_arguments(program, plan, call, &arguments);
+  const auto threads = static_cast<unsigned>(jit_threads(plan));
+  launcher.launch(entry.main_kernel, call.blocks, threads, 0, arguments);
+  if (call.states_blocks > 0) launcher.launch(entry.states_kernel, call.states_blocks, threads, 0, arguments);
+}
+
+JitCounters Jit::counters() const noexcept {
+  JitCounters counters{launched_, interpreted_, 0, 0, 0};
+  if (worker_ != nullptr) {
+    counters.compiled = worker_->compiled;
+    counters.disk_hits = worker_->disk_hits;
+    counters.failed = worker_->failed;
+  }
+  return counters;
+}
+
+void Jit::wait_idle() {
+  if (worker_ != nullptr) worker_->wait_idle();
+}
+
+}  // namespace gpushim::kernels

@@ -1,0 +1,662 @@
+// What all generated kernels share: loads and stores, floating-point events, and the loops. Device; compiled by NVRTC.
+//
+// A generated source defines one structure P and kernels that call run_elements<P>, fold_rows<P>, fold_columns<P> and
+// fold_states<P>. P says how one element is loaded, computed and stored (jit_source.cpp lists its members); the loops
+// here decide which thread does which elements. P::compute is expanded once in each loop, and once in exact_events.
+//
+// Events. Nearly all results are finite, and an event of nearly all operations shows as an infinity or a NaN. So the
+// loops only *watch*: one multiply-add a result turns `poison` into NaN when a result is not finite. A thread whose
+// poison is NaN computes its elements again, one by one, with every rule of fp_status.h (exact_events). A result is
+// *covered*, and not watched, when another that is watched would not be finite either: of x*x + y, only the sum is.
+#pragma once
+
+#include "kernels/flags.cuh"
+#include "kernels/jit_arguments.h"
+#include "kernels/reduce.h"
+#include "kernels/types.h"
+
+namespace gpushim::kernels {
+
+// ---- memory
+
+/// Elements as they lie in memory: a bool is a byte that is not 0.
+template <class T>
+using StoredAs = std::conditional_t<std::is_same_v<T, bool>, std::uint8_t, T>;
+template <class T>
+__device__ __forceinline__ T from_memory(StoredAs<T> stored) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return stored != 0;
+  } else {
+    return stored;
+  }
+}
+
+/// kWidth neighbours, moved by the widest instructions.
+template <class T, int kWidth>
+struct alignas(sizeof(T) * kWidth < 16 ? sizeof(T) * kWidth : 16) Pack {
+  StoredAs<T> items[kWidth];
+};
+template <class T, int kWidth>
+__device__ __forceinline__ Pack<T, kWidth> load_pack(const char* address) {
+  return *reinterpret_cast<const Pack<T, kWidth>*>(address);
+}
+template <class T, int kWidth>
+__device__ __forceinline__ void store_pack(char* address, const Pack<T, kWidth>& pack) {
+  *reinterpret_cast<Pack<T, kWidth>*>(address) = pack;
+}
+
+/// kAligned: to its own size, not only to the parts of a complex number.
+template <class T, bool kAligned>
+__device__ __forceinline__ T load_element(const char* address) {
+  if constexpr (kAligned) return from_memory<T>(load_pack<T, 1>(address).items[0]);
+  return from_memory<T>(*reinterpret_cast<const StoredAs<T>*>(address));
+}
+template <class T, bool kAligned>
+__device__ __forceinline__ void store_element(char* address, T value) {
+  if constexpr (kAligned) {
+    store_pack<T, 1>(address, {{value}});
+  } else {
+    *reinterpret_cast<StoredAs<T>*>(address) = value;
+  }
+}
+
+template <class T>
+__device__ __forceinline__ T constant_value(const Constant& constant) {
+  if constexpr (std::is_same_v<T, bool>) {
+    return static_cast<std::uint8_t>(constant.lo) != 0;
+  } else if constexpr (sizeof(T) == 16) {
+    return {bits_as<double>(constant.lo), bits_as<double>(constant.hi)};
+  } else {
+    T value;
+    __builtin_memcpy(&value, &constant.lo, sizeof(T));
+    return value;
+  }
+}
+
+/// The register that a value of another type was written to, read as `To`.
+template <class To, class From>
+__device__ __forceinline__ To read_register_as(From value) {
+  static_assert(sizeof(To) <= sizeof(From), "reads bytes that were never written");
+  To to;
+  __builtin_memcpy(&to, &value, sizeof(To));
+  return to;
+}
+
+/// The coordinates of an index over the dimensions [kBegin, kEnd).
+template <class Index, int kCount>
+struct Coordinates {
+  Index at[kCount];
+};
+template <int kBegin, int kEnd, class Index>
+__device__ __forceinline__ Coordinates<Index, kEnd - kBegin> coordinates(const Divider* dividers, Index index) {
+  Coordinates<Index, kEnd - kBegin> result;
+#pragma unroll
+  for (int d = kEnd - 1; d > kBegin; --d) {
+    const Divider& divider = dividers[d];
+    Index quotient;
+    if constexpr (sizeof(Index) == 4) {
+      quotient = (__umulhi(index, divider.magic32) + index) >> divider.shift;
+    } else {
+      quotient = (__umul64hi(index, divider.magic) + index) >> divider.shift;
+    }
+    result.at[d - kBegin] = index - quotient * static_cast<Index>(divider.divisor);
+    index = quotient;
+  }
+  result.at[0] = index;
+  return result;
+}
+
+// ---- events
+
+/// NaN once a part of a result was infinite or NaN (or a double of 2**1017 or more: exact_events knows better).
+__device__ __forceinline__ void watch(float& poison, float result) { poison = __fmaf_rn(result, 0.0f, poison); }
+__device__ __forceinline__ void watch(float& poison, double result) {
+  poison = __fmaf_rn(__int_as_float(__double2hiint(result)), 0.0f, poison);
+}
+__device__ __forceinline__ void watch(float& poison, Half result) { watch(poison, static_cast<float>(result)); }
+template <class T>
+__device__ __forceinline__ void watch(float& poison, Complex<T> result) {
+  watch(poison, result.re);
+  watch(poison, result.im);
+}
+
+template <class T>
+struct PartOf {
+  using Type = T;
+};
+template <class T>
+struct PartOf<Complex<T>> {
+  using Type = T;
+};
+template <class From, class To>
+constexpr bool kCastShowsInResult =
+    kIsInexact<To> && ((kIsInexact<From> && sizeof(typename PartOf<To>::Type) < sizeof(typename PartOf<From>::Type)) ||
+                       (kIsHalf<To> && kIsInteger<From>));
+
+/// Nobody asks.
+struct NoEvents {
+  static constexpr bool kWanted = false;
+  template <Op kOp, class T, int kSlot, bool kCovered, class R, class B>
+  __device__ __forceinline__ void see(R, T, B) {}
+  template <class From, class To, int kSlot, bool kCovered>
+  __device__ __forceinline__ void see_cast(To, From) {}
+};
+/// Every event, 4 bits a slot.
+struct ExactEvents {
+  unsigned flags = 0;
+  template <Op kOp, class T, int kSlot, bool kCovered, class R, class B>
+  __device__ __forceinline__ void see(R r, T a, B b) {
+    flags |= flags_of<kOp, T>(r, a, b) << 4 * kSlot;
+  }
+  template <class From, class To, int kSlot, bool kCovered>
+  __device__ __forceinline__ void see_cast(To, From a) {
+    flags |= fp::cast_flags<From, To>(a) << 4 * kSlot;
+  }
+};
+/// The events that do not show in results; `poison` tells whether there may be others.
+struct WatchedEvents {
+  static constexpr bool kWanted = true;
+  unsigned flags = 0;
+  float poison = 0;
+  template <Op kOp, class T, int kSlot, bool kCovered, class R, class B>
+  __device__ __forceinline__ void see(R r, T a, B b) {
+    using Row = UfuncRow<kOp>;
+    if constexpr (Row::template kQuiet<T>) {
+    } else if constexpr (kShowsInResult<Row::kRule, R>) {
+      if constexpr (!kCovered) watch(poison, r);
+    } else {
+      flags |= flags_of<kOp, T>(r, a, b) << 4 * kSlot;
+    }
+  }
+  template <class From, class To, int kSlot, bool kCovered>
+  __device__ __forceinline__ void see_cast(To r, From a) {
+    if constexpr (kCastShowsInResult<From, To>) {
+      if constexpr (!kCovered) watch(poison, r);
+    } else {
+      flags |= fp::cast_flags<From, To>(a) << 4 * kSlot;
+    }
+  }
+};
+
+/// Computes one element again. Called before the element's results are stored: they may replace its inputs.
+template <class P>
+__device__ __noinline__ unsigned exact_events(const typename P::Arguments& args, typename P::Index outer,
+                                              typename P::Index inner) {
+  typename P::Inputs in;
+  typename P::Outputs out;
+  ExactEvents events;
+  P::load(args, outer, inner, in);
+  P::compute(args, outer, inner, in, out, events);
+  return events.flags;
+}
+
+// ---- elements
+
+/// A block takes kThreads x kWidth x kChunks neighbouring elements. Lanes past the end repeat the last element.
+template <class P>
+__device__ __forceinline__ void run_elements(const typename P::Arguments& args) {
+  using Index = typename P::Index;
+  constexpr Index kStep = static_cast<Index>(P::kThreads) * P::kWidth;
+  const Index size = static_cast<Index>(args.head.size);
+  const Index tile = static_cast<Index>(blockIdx.x) * (kStep * P::kChunks);
+  const Index first = tile + static_cast<Index>(threadIdx.x) * P::kWidth;
+  const bool whole = size - tile >= kStep * P::kChunks;
+  const auto number = [&](int chunk, int lane) { return min(first + chunk * kStep + lane, size - 1); };
+
+  typename P::Inputs in[P::kChunks][P::kWidth];
+  typename P::Outputs out[P::kChunks][P::kWidth];
+  if (whole) {
+#pragma unroll
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::load_pack(args, 0, first + chunk * kStep, in[chunk]);
+  } else {
+#pragma unroll
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+#pragma unroll
+      for (int lane = 0; lane < P::kWidth; ++lane) P::load(args, 0, number(chunk, lane), in[chunk][lane]);
+    }
+  }
+  typename P::Events events;
+#pragma unroll
+  for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+#pragma unroll
+    for (int lane = 0; lane < P::kWidth; ++lane) {
+      const Index index = whole ? first + chunk * kStep + lane : number(chunk, lane);
+      P::compute(args, 0, index, in[chunk][lane], out[chunk][lane], events);
+    }
+  }
+  if constexpr (P::Events::kWanted) {
+    if (events.poison != 0) {
+#pragma unroll 1
+      for (int i = 0; i < P::kChunks * P::kWidth; ++i) {
+        events.flags |= exact_events<P>(args, 0, number(i / P::kWidth, i % P::kWidth));
+      }
+    }
+  }
+  if (whole) {
+#pragma unroll
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::store_pack(args, 0, first + chunk * kStep, out[chunk]);
+  } else {
+#pragma unroll
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+#pragma unroll
+      for (int lane = 0; lane < P::kWidth; ++lane) {
+        const Index index = first + chunk * kStep + lane;
+        if (index < size) P::store(args, 0, index, out[chunk][lane]);
+      }
+    }
+  }
+  if constexpr (P::Events::kWanted) report_flags(events.flags, args.head.fp);
+}
+
+// ---- reductions: rows and columns as in fast_reduce.cuh, with a computed value in the place of the load
+
+constexpr int kFoldThreads = 256;
+
+/// A state that may hold no element yet.
+template <class F>
+struct Partial {
+  typename F::State state;
+  bool any = false;
+
+  __device__ __forceinline__ void merge(const Partial& next) {
+    if (!next.any) return;
+    if (any) {
+      F::merge(state, next.state);
+    } else {
+      *this = next;
+    }
+  }
+};
+template <class P>
+using PartialOf = Partial<Fold<P::kFold, typename P::Value>>;
+
+template <class State>
+__device__ __forceinline__ State shuffle_down(const State& state, int distance) {
+  constexpr int kWords = (sizeof(State) + 3) / 4;
+  std::uint32_t words[kWords] = {};
+  __builtin_memcpy(words, &state, sizeof(State));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[i] = __shfl_down_sync(0xffffffffu, words[i], distance);
+  State moved;
+  __builtin_memcpy(&moved, words, sizeof(State));
+  return moved;
+}
+
+/// Folds the warp's partials into lane 0, as a tree.
+template <class F>
+__device__ __forceinline__ void fold_warp(Partial<F>& partial) {
+#pragma unroll
+  for (int distance = 16; distance > 0; distance /= 2) {
+    Partial<F> next;
+    next.state = shuffle_down(partial.state, distance);
+    next.any = __shfl_down_sync(0xffffffffu, static_cast<int>(partial.any), distance) != 0;
+    if (threadIdx.x % 32 + distance < 32) partial.merge(next);
+  }
+}
+
+/// Folds the partials of all threads into thread 0.
+template <class F>
+__device__ __forceinline__ void fold_block(Partial<F>& partial) {
+  constexpr int kWarps = kFoldThreads / 32;
+  __shared__ alignas(16) char memory[kWarps * sizeof(Partial<F>)];
+  auto* warps = reinterpret_cast<Partial<F>*>(memory);
+#pragma unroll 1
+  for (int level = 0; level < 2; ++level) {  // one copy of the tree: warps, then their results
+    fold_warp(partial);
+    if (level == 1) break;
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = partial;
+    __syncthreads();
+    partial.any = false;
+    if (threadIdx.x < kWarps) partial = warps[threadIdx.x];
+  }
+}
+
+/// States that note which elements were NaN or infinite need not look at each: such an element makes the value so, and
+/// keeps it so. The loop forgets what was seen, the compiler then drops the looking, and only a thread whose value is
+/// not finite goes through its share again. Not where results are stored: they may have replaced the inputs.
+template <class P>
+constexpr bool kForgets =
+    requires(typename Fold<P::kFold, typename P::Value>::State state) { state.seen; } && !P::kStores;
+template <class P, class State>
+__device__ __forceinline__ void forget(State& state) {
+  if constexpr (kForgets<P>) state.seen = 0;
+}
+
+template <class P>
+__device__ __forceinline__ unsigned finish(const typename P::Arguments& args, std::int64_t result,
+                                           PartialOf<P> partial) {
+  using F = Fold<P::kFold, typename P::Value>;
+  if constexpr (P::kHasInitial) {
+    auto state = F::first(constant_value<typename P::Value>(args.head.initial));
+    F::merge(state, partial.state);
+    partial.state = state;
+  }
+  P::store_result(args, static_cast<typename P::Index>(result), F::result(partial.state));
+  if constexpr (P::Events::kWanted && P::kFoldSlot >= 0) return F::events(partial.state) << 4 * P::kFoldSlot;
+  return 0;
+}
+
+/// The state of (result, segment) in workspace.
+template <class State>
+struct alignas(alignof(State) < 4 ? 4 : alignof(State)) WholeWords {
+  State state;
+};
+template <class P>
+using KeptState = WholeWords<typename Fold<P::kFold, typename P::Value>::State>;
+template <class P>
+__device__ __forceinline__ KeptState<P>* kept_state(const typename P::Arguments& args, std::int64_t result,
+                                                    std::int64_t segment) {
+  static_assert(sizeof(KeptState<P>) <= kJitStateBytes);
+  return reinterpret_cast<KeptState<P>*>(args.head.states) + (segment * args.head.size + result);
+}
+/// From the second-level cache: a block of this launch may have written it.
+template <class P>
+__device__ __forceinline__ PartialOf<P> kept_partial(const typename P::Arguments& args, std::int64_t result,
+                                                     std::int64_t segment) {
+  constexpr int kWords = sizeof(KeptState<P>) / 4;
+  const auto* from = reinterpret_cast<const unsigned*>(kept_state<P>(args, result, segment));
+  unsigned words[kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[i] = __ldcg(from + i);
+  KeptState<P> kept;
+  __builtin_memcpy(&kept, words, sizeof kept);
+  return {kept.state, true};
+}
+
+/// Keeps the state of (result, segment), or finishes the result when it is the only segment.
+template <class P>
+__device__ __forceinline__ unsigned leave(const typename P::Arguments& args, std::int64_t result, std::int64_t segment,
+                                          const PartialOf<P>& partial) {
+  if (args.head.segments == 1) return finish<P>(args, result, partial);
+  kept_state<P>(args, result, segment)->state = partial.state;
+  return 0;
+}
+
+/// Merges the states of a result, shared by a block; thread 0 has them all.
+template <class P>
+__device__ __forceinline__ PartialOf<P> merge_states(const typename P::Arguments& args, std::int64_t result) {
+  PartialOf<P> partial;
+#pragma unroll 1
+  for (std::int64_t segment = threadIdx.x; segment < args.head.segments; segment += kFoldThreads) {
+    partial.merge(kept_partial<P>(args, result, segment));
+  }
+  fold_block(partial);
+  return partial;
+}
+
+/// The only result's states: the block that comes here last merges them.
+template <class P>
+__device__ __forceinline__ unsigned finish_if_last(const typename P::Arguments& args) {
+  __shared__ bool is_last;
+  if (args.head.segments == 1) return 0;
+  if (threadIdx.x == 0) {
+    __threadfence();
+    is_last = atomicAdd(args.head.ticket, 1u) == gridDim.x - 1;
+    __threadfence();
+  }
+  __syncthreads();
+  if (!is_last) return 0;
+  const PartialOf<P> partial = merge_states<P>(args, 0);
+  return threadIdx.x == 0 ? finish<P>(args, 0, partial) : 0;
+}
+
+/// What a thread folds of a result: `member` of a group of kGroup threads, which is one of `groups` that take tiles of
+/// kGroup x kWidth x kChunks elements in turn.
+template <class Index>
+struct Share {
+  Index result, group, groups, length;
+  int member;
+};
+
+/// What the elements of a share were.
+template <class P, int kGroup>
+__device__ __noinline__ std::uint32_t look_again(const typename P::Arguments& args,
+                                                 const Share<typename P::Index> share) {
+  using Index = typename P::Index;
+  constexpr Index kTile = static_cast<Index>(kGroup) * P::kWidth * P::kChunks;
+  std::uint32_t seen = 0;
+#pragma unroll 1
+  for (Index tile = share.group * kTile; tile < share.length; tile += share.groups * kTile) {
+#pragma unroll 1
+    for (int i = 0; i < P::kChunks * P::kWidth; ++i) {
+      const Index index = tile + (i / P::kWidth * kGroup + share.member) * P::kWidth + i % P::kWidth;
+      if (index >= share.length) continue;
+      typename P::Inputs in;
+      typename P::Outputs out;
+      NoEvents events;
+      P::load(args, share.result, index, in);
+      P::compute(args, share.result, index, in, out, events);
+      seen |= fold::look_at(out.value);
+    }
+  }
+  return seen;
+}
+
+/// Folds the thread's share: kWidth neighbours, kChunks times in flight.
+template <class P, int kGroup>
+__device__ __forceinline__ void fold_share(const typename P::Arguments& args, const Share<typename P::Index>& share,
+                                           PartialOf<P>& total, unsigned& flags) {
+  using Index = typename P::Index;
+  using F = Fold<P::kFold, typename P::Value>;
+  constexpr int kWidth = P::kWidth, kChunks = P::kChunks;
+  constexpr int kLanes = kWidth < 4 ? kWidth : 4;  // independent folds: additions do not wait for each other
+  constexpr Index kStep = static_cast<Index>(kGroup) * kWidth;
+  const Index result = share.result, length = share.length;
+  const Index first = share.group * (kStep * kChunks) + static_cast<Index>(share.member) * kWidth;
+  typename F::State lanes[kLanes];
+  bool fresh = true;
+  for (Index at = first; at < length; at += share.groups * (kStep * kChunks)) {
+    typename P::Inputs in[kChunks][kWidth];
+    typename P::Outputs out[kChunks][kWidth];
+    const auto number = [&](int chunk, int lane) {  // past the end: the last pack, or the last element
+      const Index start = at + chunk * kStep;
+      return P::kWholePacks ? min(start, length - kWidth) + lane : min(start + lane, length - 1);
+    };
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      if (P::kWholePacks || at + chunk * kStep + kWidth <= length) {
+        P::load_pack(args, result, number(chunk, 0), in[chunk]);
+      } else {
+#pragma unroll
+        for (int lane = 0; lane < kWidth; ++lane) P::load(args, result, number(chunk, lane), in[chunk][lane]);
+      }
+    }
+    typename P::Events events;
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+#pragma unroll
+      for (int lane = 0; lane < kWidth; ++lane) {
+        P::compute(args, result, number(chunk, lane), in[chunk][lane], out[chunk][lane], events);
+      }
+    }
+    if constexpr (P::Events::kWanted) {
+      if (events.poison != 0) {
+#pragma unroll 1
+        for (int i = 0; i < kChunks * kWidth; ++i) {
+          flags |= exact_events<P>(args, result, number(i / kWidth, i % kWidth));
+        }
+      }
+      flags |= events.flags;
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const Index start = at + chunk * kStep;
+      if constexpr (P::kStores) {
+        if (P::kWholePacks ? start < length : start + kWidth <= length) {
+          P::store_pack(args, result, start, out[chunk]);
+        } else {
+#pragma unroll
+          for (int lane = 0; lane < kWidth; ++lane) {
+            if (start + lane < length) P::store(args, result, start + lane, out[chunk][lane]);
+          }
+        }
+      }
+#pragma unroll
+      for (int lane = 0; lane < kWidth; ++lane) {
+        auto& state = lanes[lane % kLanes];
+        if (chunk == 0 && lane < kLanes && fresh) {
+          state = F::first(out[chunk][lane].value);  // past the end: left out when the lanes are merged
+        } else if (start + lane < length) {
+          F::add(state, out[chunk][lane].value);
+        }
+        forget<P>(state);
+      }
+    }
+    fresh = false;
+  }
+  if constexpr (kForgets<P>) {
+    bool doubt = false;
+#pragma unroll
+    for (int lane = 0; lane < kLanes; ++lane) {
+      if (first + lane < length) doubt = doubt || !sem::isfinite(lanes[lane].value);
+    }
+    if (P::Events::kWanted && doubt) lanes[0].seen = look_again<P, kGroup>(args, share);
+  }
+#pragma unroll
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (first + lane < length) total.merge({lanes[lane], true});
+  }
+}
+
+/// kGroup threads (a warp or the block) fold one segment of one result.
+template <class P, int kGroup>
+__device__ __forceinline__ void fold_rows(const typename P::Arguments& args) {
+  using Index = typename P::Index;
+  constexpr int kGroups = kFoldThreads / kGroup;
+  const int member = threadIdx.x % kGroup;
+  const std::int64_t pieces = args.head.size * args.head.segments;
+  unsigned flags = 0;
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kGroups; first < pieces;
+       first += static_cast<std::int64_t>(gridDim.x) * kGroups) {
+    const std::int64_t piece = first + threadIdx.x / kGroup;
+    PartialOf<P> partial;
+    std::int64_t result = 0, segment = 0;
+    if (piece < pieces) {
+      result = args.head.segments == 1 ? piece : piece / args.head.segments;
+      segment = piece - result * args.head.segments;
+      fold_share<P, kGroup>(args,
+                            {static_cast<Index>(result), static_cast<Index>(segment),
+                             static_cast<Index>(args.head.segments), static_cast<Index>(args.head.length), member},
+                            partial, flags);
+    }
+    if constexpr (kGroup == 32) {
+      fold_warp(partial);
+    } else {
+      fold_block(partial);
+    }
+    if (member == 0 && piece < pieces) flags |= leave<P>(args, result, segment, partial);
+  }
+  if constexpr (P::kSingle) flags |= finish_if_last<P>(args);
+  if constexpr (P::Events::kWanted) report_flags(flags, args.head.fp);
+}
+
+/// A thread folds kWidth neighbouring results; a block is 2^x_log2 threads along the results.
+template <class P>
+__device__ __forceinline__ void fold_columns(const typename P::Arguments& args) {
+  using Index = typename P::Index;
+  using F = Fold<P::kFold, typename P::Value>;
+  constexpr int kWidth = P::kWidth, kChunks = P::kChunks;
+  __shared__ alignas(16) char memory[kFoldThreads * sizeof(PartialOf<P>)];
+  auto* shared = reinterpret_cast<PartialOf<P>*>(memory);
+  const JitHeader& head = args.head;
+  const int width = 1 << head.x_log2;
+  const int x = threadIdx.x & (width - 1);
+  const int y = threadIdx.x >> head.x_log2;
+  const int height = kFoldThreads >> head.x_log2;
+  unsigned flags = 0;
+
+  // A piece is (batch, group of columns, segment), segments slowest: neighbouring blocks read neighbouring memory.
+  const std::int64_t groups = head.column_groups * head.batches;
+  for (std::int64_t piece = blockIdx.x; piece < groups * head.segments; piece += gridDim.x) {
+    const std::int64_t segment = piece / groups;
+    const std::int64_t group = piece - segment * groups;
+    const std::int64_t batch = group / head.column_groups;
+    const std::int64_t column = ((group - batch * head.column_groups) * width + x) * kWidth;
+    const Index result = static_cast<Index>(batch * head.columns + column);
+    const Index begin = static_cast<Index>(segment * head.segment) + y;
+    const Index end = static_cast<Index>(min((segment + 1) * head.segment, head.length));
+    const bool any = column < head.columns && begin < end;
+    typename F::State states[kWidth];
+    bool fresh = true;
+    for (Index at = any ? begin : end; at < end; at += height * kChunks) {
+      typename P::Inputs in[kChunks][kWidth];
+      typename P::Outputs out[kChunks][kWidth];
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        P::load_pack(args, result, min(at + chunk * height, end - 1), in[chunk]);
+      }
+      typename P::Events events;
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+#pragma unroll
+        for (int lane = 0; lane < kWidth; ++lane) {
+          P::compute(args, result + lane, min(at + chunk * height, end - 1), in[chunk][lane], out[chunk][lane], events);
+        }
+      }
+      if constexpr (P::Events::kWanted) {
+        if (events.poison != 0) {
+#pragma unroll 1
+          for (int i = 0; i < kChunks * kWidth; ++i) {
+            flags |= exact_events<P>(args, result + i % kWidth, min(at + i / kWidth * height, end - 1));
+          }
+        }
+        flags |= events.flags;
+      }
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        if (at + chunk * height >= end) continue;
+        if constexpr (P::kStores) P::store_pack(args, result, at + chunk * height, out[chunk]);
+#pragma unroll
+        for (int lane = 0; lane < kWidth; ++lane) {
+          if (chunk == 0 && fresh) {
+            states[lane] = F::first(out[chunk][lane].value);
+          } else {
+            F::add(states[lane], out[chunk][lane].value);
+          }
+        }
+      }
+      fresh = false;
+    }
+#pragma unroll
+    for (int lane = 0; lane < kWidth; ++lane) {
+      PartialOf<P> partial{states[lane], any};
+      for (int half = height / 2; half > 0; half /= 2) {
+        __syncthreads();
+        shared[threadIdx.x] = partial;
+        __syncthreads();
+        if (y < half) partial.merge(shared[threadIdx.x + half * width]);
+      }
+      if (y == 0 && column + lane < head.columns) {
+        flags |= leave<P>(args, static_cast<std::int64_t>(result) + lane, segment, partial);
+      }
+    }
+  }
+  if constexpr (P::Events::kWanted) report_flags(flags, args.head.fp);
+}
+
+/// Merges the states of each result: a block a result when segments are many, else a thread.
+template <class P>
+__device__ __forceinline__ void fold_states(const typename P::Arguments& args) {
+  const JitHeader& head = args.head;
+  unsigned flags = 0;
+  if (head.segments >= kJitManySegments) {
+    for (std::int64_t result = blockIdx.x; result < head.size; result += gridDim.x) {
+      const PartialOf<P> partial = merge_states<P>(args, result);
+      if (threadIdx.x == 0) flags |= finish<P>(args, result, partial);
+    }
+  } else {
+    const std::int64_t result = static_cast<std::int64_t>(blockIdx.x) * kFoldThreads + threadIdx.x;
+    if (result < head.size) {
+      PartialOf<P> partial;
+#pragma unroll 1
+      for (std::int64_t segment = 0; segment < head.segments; ++segment) {
+        partial.merge(kept_partial<P>(args, result, segment));
+      }
+      flags = finish<P>(args, result, partial);
+    }
+  }
+  if constexpr (P::Events::kWanted) report_flags(flags, args.head.fp);
+}
+
+}  // namespace gpushim::kernels
