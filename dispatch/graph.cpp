@@ -38,32 +38,6 @@ bool same_shape(const Value& a, const Value& b) noexcept {
 
 }  // namespace
 
-void split(Value* v, int d, std::int64_t inner) noexcept {
-  const auto cut = [&](std::int64_t* strides) {
-    std::copy_backward(strides + d, strides + v->ndim, strides + v->ndim + 1);
-    strides[d] = strides[d + 1] * inner;
-  };
-  for (int i = 0; i < v->n_loads; ++i) {
-    cut(v->loads[i].strides);
-    if (v->loads[i].map == nullptr) continue;
-    for (auto& row : v->loads[i].map->coefficient) {
-      std::copy_backward(row + d, row + v->ndim, row + v->ndim + 1);
-      row[d] = row[d + 1] * inner;
-    }
-  }
-  if (d < result_dims(*v)) {
-    const int n = result_dims(*v);
-    std::copy_backward(v->strides + d, v->strides + n, v->strides + n + 1);
-    v->strides[d] = v->strides[d + 1] * inner;
-  } else {
-    ++v->reduction.ndim;
-  }
-  std::copy_backward(v->shape + d, v->shape + v->ndim, v->shape + v->ndim + 1);
-  v->shape[d] = v->shape[d + 1] / inner;
-  v->shape[d + 1] = inner;
-  ++v->ndim;
-}
-
 // ---- values come and go
 
 Value* Graph::start() {
@@ -210,6 +184,40 @@ void Graph::link(Value* v) {
   }
 }
 
+/// Splits dimension d of a value into two, the inner one of extent `inner`, which divides it.
+void Graph::split(Value* v, int d, std::int64_t inner) {
+  const auto cut = [&](std::int64_t* strides) {
+    std::copy_backward(strides + d, strides + v->ndim, strides + v->ndim + 1);
+    strides[d] = strides[d + 1] * inner;
+  };
+  for (int i = 0; i < v->n_loads; ++i) {
+    cut(v->loads[i].strides);
+    Load& load = v->loads[i];
+    if (load.value == nullptr) continue;
+    if (load.map == nullptr && is_inlined(load)) {  // the same index: not any more
+      load.map = new_map();
+      *load.map = {};
+      for (int k = 0; k < v->ndim; ++k) load.map->coefficient[k][k] = 1;
+    }
+    if (load.map == nullptr) continue;
+    for (auto& row : load.map->coefficient) {
+      std::copy_backward(row + d, row + v->ndim, row + v->ndim + 1);
+      row[d] = row[d + 1] * inner;
+    }
+  }
+  if (d < result_dims(*v)) {
+    const int n = result_dims(*v);
+    std::copy_backward(v->strides + d, v->strides + n, v->strides + n + 1);
+    v->strides[d] = v->strides[d + 1] * inner;
+  } else {
+    ++v->reduction.ndim;
+  }
+  std::copy_backward(v->shape + d, v->shape + v->ndim, v->shape + v->ndim + 1);
+  v->shape[d] = v->shape[d + 1] / inner;
+  v->shape[d + 1] = inner;
+  ++v->ndim;
+}
+
 bool Graph::link_to(Value* v, Load& load, Value* producer) {
   if (load.dtype != producer->dtype || producer->doomed) return false;
   const Layout wrote{producer->ndim, producer->shape, producer->offset, producer->strides};
@@ -276,6 +284,7 @@ void Graph::give_up_home(Value* old, const Value& v) {
 
 void Graph::settle_in(Value* v, Block* home) {
   limit_size(v);
+  give_up_home(static_cast<Value*>(home->node), *v);  // what reads it may then read memory
   const auto inlines = [&] {
     for (int i = 0; i < v->n_loads; ++i) {
       if (is_inlined(v->loads[i])) return true;
@@ -289,7 +298,6 @@ void Graph::settle_in(Value* v, Block* home) {
     }
     evaluate(std::move(inputs));
   }
-  give_up_home(static_cast<Value*>(home->node), *v);
   auto* old = static_cast<Value*>(home->node);
   memory_.set_pending(home, v, v->partial || home->readers > 0);
   if (home->readers > 0) doom_readers(v, old, home);

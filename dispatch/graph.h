@@ -87,6 +87,7 @@ class Graph {
   void leave_home(Value* value) noexcept;
   IndexMap* new_map();
 
+  void split(Value* value, int d, std::int64_t inner);
   bool link_to(Value* value, Load& load, Value* producer);
   void limit_size(Value* value);
   bool stores_over_inlined_loads(const Value& value, const gpu::Block* home);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <vector>
 
 #include "dispatch/fp_status.h"
@@ -60,6 +61,12 @@ std::int64_t offset_in(const Binding& b) { return b.data - b.block->base; }
 bool covers_block(const Binding& b) {
   return b.dense && b.data + b.extent.low == b.block->base &&
          b.extent.high - b.extent.low >= static_cast<std::int64_t>(b.block->bytes);
+}
+
+void dump(const kernels::Program& program) {
+  std::vector<char> text(16384);
+  kernels::print_program(program, text.data(), text.size());
+  std::fprintf(stderr, "gpushim: evaluating\n%s", text.data());
 }
 
 int count_stores(const kernels::Program& program) {
@@ -308,6 +315,7 @@ void Recorder::run(Fuser& fuser) {
     const Fuser::Place& p = fuser.place(i);
     if (p.block != nullptr && p.write) addresses[i] = offset_by(lease.write(p.block, p.whole), p.offset);
   }
+  if (Runtime::get()->settings.dump) dump(program);
   launch(executor_, workspace, program, addresses, program.n_operands);
   lease.commit();
 }

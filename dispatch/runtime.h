@@ -16,6 +16,7 @@ struct Settings {
   bool eager = false;                 ///< wait for the device after each call
   bool profile = false;               ///< time every call
   bool strict = false;                ///< a fallback of work that was big enough raises FallbackError
+  bool dump = false;                  ///< write every program that is evaluated to standard error
   bool check = false;                 ///< run NumPy too and compare
   int log = 0;                        ///< 1: tell the first fallback of each function and reason
   gpu::MemoryOptions memory;

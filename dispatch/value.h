@@ -88,7 +88,4 @@ inline bool is_inlined(const Load& load) noexcept {
 /// The memory of a load that is not inlined.
 inline gpu::Block* memory_of(const Load& load) noexcept { return load.value ? load.value->home : load.block; }
 
-/// Splits dimension d of a value into two, the inner one of extent `inner`, which divides it.
-void split(Value* value, int d, std::int64_t inner) noexcept;
-
 }  // namespace gpushim::dispatch

@@ -51,6 +51,7 @@ PyObject* install(PyObject*, PyObject* args) {
   }
   if (!read_bool(options, "eager", &settings.eager) || !read_bool(options, "profile", &settings.profile) ||
       !read_bool(options, "strict", &settings.strict) || !read_bool(options, "check", &settings.check) ||
+      !read_bool(options, "dump", &settings.dump) ||
       !read_size(options, "device_limit", &settings.memory.device_limit) ||
       !read_size(options, "pool_host_limit", &settings.memory.pool_host_limit) ||
       !read_size(options, "pool_pinned_limit", &settings.memory.pool_pinned_limit)) {
@@ -93,6 +94,11 @@ PyObject* uninstall(PyObject*, PyObject*) {
 }
 
 PyObject* is_installed(PyObject*, PyObject*) { return PyBool_FromLong(dispatch::gate::installed); }
+
+PyObject* graph(PyObject*, PyObject*) {
+  if (!Runtime::get()) return PyUnicode_FromString("digraph gpushim {\n}\n");
+  return PyUnicode_FromString(dispatch::Recorder::get().dot().c_str());
+}
 
 PyObject* set_enabled(PyObject*, PyObject* value) {
   int& mode = dispatch::gate::thread_mode;
@@ -177,6 +183,12 @@ PyObject* stats(PyObject*, PyObject*) {
   }
   if (Runtime::get()) {
     auto recorder = dispatch::Recorder::get().counters();
+    const auto& graph = recorder.graph;
+    if (!put(memory.get(), "values", graph.values + 0ull) || !put(memory.get(), "programs", graph.programs + 0ull) ||
+        !put(memory.get(), "evaluated_values", graph.fused + 0ull) ||
+        !put(memory.get(), "dropped_values", graph.dropped + 0ull)) {
+      return nullptr;
+    }
     if (!put(memory.get(), "nodes", recorder.nodes + 0ull) ||
         !put(memory.get(), "evaluate_ns", recorder.evaluate_ns + 0ull)) {
       return nullptr;
@@ -260,6 +272,7 @@ PyMethodDef kMethods[] = {
     {"is_installed", is_installed, METH_NOARGS, "Whether NumPy's calls are intercepted."},
     {"set_enabled", set_enabled, METH_O, "Switch this thread on, off or back to the default; returns what it was."},
     {"synchronize", synchronize, METH_NOARGS, "Wait for the device; floating-point warnings arrive here."},
+    {"graph", graph, METH_NOARGS, "The pending graph in DOT."},
     {"stats", stats, METH_NOARGS, "What ran where and why, and the memory counters."},
     {"reset_stats", reset_stats, METH_NOARGS, "Zero the function counters."},
     {"location", location, METH_O, "Where an array's value lives."},

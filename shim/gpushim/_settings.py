@@ -120,6 +120,13 @@ SETTINGS: tuple[Setting, ...] = (
         help="Run NumPy too, compare, and say where results differ. Slow.",
     ),
     Setting(
+        "dump",
+        "flag",
+        False,
+        option="--dump",
+        help="Write every program that is evaluated to standard error, instruction by instruction.",
+    ),
+    Setting(
         "strict",
         "flag",
         False,

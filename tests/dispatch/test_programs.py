@@ -19,6 +19,7 @@ BINARY = [np.add, np.subtract, np.multiply, np.maximum, np.minimum, np.greater, 
 UPDATES = [np.add, np.subtract, np.maximum, np.minimum]
 REDUCTIONS = ["sum", "max", "min", "any", "all", "mean", "var", "argmax"]
 DTYPES = [np.float64, np.float32, np.int64, np.int32, np.bool_, np.float64]
+CODES = 40
 SLICES = [np.s_[1:], np.s_[:-1], np.s_[::2], np.s_[::-1], np.s_[1:-1], np.s_[1:4], np.s_[...], np.s_[::-2]]
 
 
@@ -111,6 +112,29 @@ def step(pool, seen, code, i, j, k):
         pool.extend([q, r])
     elif code == 29:
         a[...] = numeric(b) + numeric(a)[:, :1]
+    elif code == 30:
+        pool.append(tame(np.arange(a.size).reshape(a.shape)[::-1] - a))
+    elif code == 31:
+        pool.append(tame((numeric(a) + 2j * numeric(b)).imag))
+    elif code == 32:
+        pool.append(numeric(a) - a.max(axis=-1, keepdims=True) + a.min())
+    elif code == 33:
+        a = pool[i % len(pool)] = a.copy()
+        a.shape = (-1,) if k % 2 else (*a.shape, 1)
+    elif code == 34:
+        a = pool[i % len(pool)] = a + a
+        a.resize((3, 4) if k % 2 else (30,), refcheck=False)
+    elif code == 35:
+        np.maximum(a[:-1], a[1:], out=a[1:])
+    elif code == 36:
+        np.copyto(a, b, where=b > k % 3, casting="unsafe")
+    elif code == 37:
+        pool.append(a[[0, -1, k % a.shape[0]]])
+    elif code == 38:
+        gpushim.synchronize()
+    elif code == 39:
+        a.T[...] = (a + 1).T if k % 2 else a.T[::-1]
+        np.clip(a, -16, 16, out=a)
 
 
 def play(steps):
@@ -118,7 +142,7 @@ def play(steps):
     for code, i, j, k in steps:
         try:
             step(pool, seen, code, i, j, k)
-        except (ValueError, IndexError, TypeError, AttributeError) as refused:
+        except (ValueError, IndexError, TypeError, AttributeError, ZeroDivisionError) as refused:
             seen.append(type(refused).__name__)
         pool[:] = [a for a in pool[-12:] if a.size <= 4096]
     return pool, seen
@@ -136,7 +160,7 @@ def same_outcome(mine, stock):
 
 
 numbers = st.integers(0, 63)
-programs = st.lists(st.tuples(st.integers(0, 29), numbers, numbers, numbers), max_size=30)
+programs = st.lists(st.tuples(st.integers(0, CODES - 1), numbers, numbers, numbers), max_size=30)
 
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
