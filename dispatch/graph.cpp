@@ -118,7 +118,6 @@ void Graph::drop_edges(Value* v) noexcept {
 void Graph::leave_home(Value* v) noexcept {
   v->home = nullptr;
   unlink(v);
-  if (v->refs == 0) ++counters_.dropped;
   forget_if_dead(v);
 }
 
@@ -129,8 +128,8 @@ void Graph::forget_if_dead(Value* v) noexcept {
     if (!home->released) return;  // its owner can ask for it
     unlink(v);
     memory_.clear_pending(home);
-    ++counters_.dropped;
   }
+  counters_.dropped += !v->evaluated;
   drop_edges(v);
   v->home = nullptr;
   v->next = free_;

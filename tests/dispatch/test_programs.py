@@ -67,7 +67,9 @@ def step(pool, seen, code, i, j, k):
         pool.append(np.where(a > 0, numeric(b), k % 9))
     elif code == 10:
         axis = (k // 8) % a.ndim
-        pool.append(np.atleast_1d(tame(np.floor(numeric(getattr(a, REDUCTIONS[k % 8])(axis=axis, keepdims=k % 3 == 0))))))
+        pool.append(
+            np.atleast_1d(tame(np.floor(numeric(getattr(a, REDUCTIONS[k % 8])(axis=axis, keepdims=k % 3 == 0)))))
+        )
     elif code == 11:
         seen.append(float(getattr(a, REDUCTIONS[k % 8])()))
     elif code == 12:

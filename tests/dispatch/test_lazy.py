@@ -1,0 +1,445 @@
+"""The lazy engine: what is fused into how many programs, what is never computed, and each hazard by name."""
+
+import threading
+
+import gpushim
+import numpy as np
+import pytest
+
+
+def counters():
+    return gpushim._shim.stats()["memory"]
+
+
+def programs(body):
+    """How many programs `body` and the evaluation of what it leaves behind took; its result."""
+    gpushim.synchronize()
+    before = counters()["programs"]
+    result = body()
+    gpushim.synchronize()
+    return counters()["programs"] - before, result
+
+
+def device(values):
+    """The values in an array that the device owns."""
+    array = np.asarray(values) + 0
+    gpushim.synchronize()
+    return array
+
+
+def stock(body, *arguments):
+    with gpushim.disabled():
+        return body(*arguments)
+
+
+# --- what is fused
+
+
+def test_a_chain_is_one_program():
+    x = device(np.linspace(1, 2, 500))
+    n, y = programs(lambda: np.sqrt(x * x + 1.0) - x / 3.0)
+    assert n == 1
+    np.testing.assert_array_equal(y, stock(lambda x: np.sqrt(x * x + 1.0) - x / 3.0, np.linspace(1, 2, 500)))
+
+
+def test_what_dies_is_never_computed():
+    x = device(np.ones(300))
+
+    def body():
+        for _ in range(10):
+            np.exp(x * 1000.0)
+
+    before = counters()["dropped_values"]
+    n, _ = programs(body)
+    assert n == 0 and counters()["dropped_values"] - before == 20
+
+
+def test_in_place_updates_are_renames():
+    x = device(np.ones(300))
+
+    def body():
+        y = x + 1.0
+        y *= 2.0
+        y -= x
+        y /= 4.0
+        return y
+
+    n, y = programs(body)
+    assert n == 1 and (y == 0.75).all()
+
+
+def test_several_results_of_one_shape_share_a_program():
+    x = device(np.arange(100.0))
+
+    def body():
+        a = x * 2.0
+        b = a + 1.0
+        c = a - 1.0
+        return a, b, c
+
+    n, (a, b, c) = programs(body)
+    assert n == 1
+    with gpushim.disabled():
+        np.testing.assert_array_equal(b - c, np.full(100, 2.0))
+        np.testing.assert_array_equal(a, np.arange(100.0) * 2)
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1, -1, (0, 1)])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_a_map_is_fused_into_the_reduction_at_its_end(axis, keepdims):
+    x, y = device(np.arange(120.0).reshape(10, 12)), device(np.arange(120.0).reshape(10, 12)[::-1].copy())
+    n, total = programs(lambda: (x * y + 1.0).sum(axis=axis, keepdims=keepdims))
+    assert n == 1
+    with gpushim.disabled():
+        a = np.arange(120.0).reshape(10, 12)
+        np.testing.assert_array_equal(total, (a * a[::-1] + 1.0).sum(axis=axis, keepdims=keepdims))
+
+
+def test_a_value_that_only_a_reduction_reads_stays_pending():
+    x = device(np.arange(100.0))
+    d = x - 50.0
+    assert (d * d).sum() == stock(lambda: float(((np.arange(100.0) - 50) ** 2).sum()))
+    assert gpushim.location(d) == "pending"
+    assert (d * 2).sum() == -100.0
+    # Needed a second time, it was stored; nothing is computed more than twice.
+    assert gpushim.location(d) == "device"
+
+
+def test_softmax_reads_its_reductions_by_broadcast():
+    x = device(np.random.default_rng(1).normal(size=(50, 40)))
+
+    def softmax(x):
+        e = np.exp(x - x.max(axis=1, keepdims=True))
+        return e / e.sum(axis=1, keepdims=True)
+
+    n, s = programs(lambda: softmax(x))
+    assert n == 3  # maximum; sum of exponentials; quotient
+    np.testing.assert_allclose(s, stock(softmax, np.random.default_rng(1).normal(size=(50, 40))), rtol=1e-14)
+
+
+def test_a_stencil_is_stored_straight_into_the_target():
+    u, new = device(np.arange(400.0).reshape(20, 20) ** 2), device(np.zeros((20, 20)))
+
+    def body():
+        new[1:-1, 1:-1] = 0.25 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+
+    n, _ = programs(body)
+    assert n == 1
+    with gpushim.disabled():
+        v = np.arange(400.0).reshape(20, 20) ** 2
+        np.testing.assert_array_equal(new[1:-1, 1:-1], 0.25 * (v[:-2, 1:-1] + v[2:, 1:-1] + v[1:-1, :-2] + v[1:-1, 2:]))
+
+
+def test_masks_are_selects():
+    x = device(np.arange(-50.0, 50.0))
+
+    def body():
+        y = x * 2.0
+        y[y < 0] = 0.0
+        return np.where(y > 10.0, y, -1.0)
+
+    n, y = programs(body)
+    assert n == 1
+    with gpushim.disabled():
+        z = np.maximum(np.arange(-50.0, 50.0) * 2, 0)
+        np.testing.assert_array_equal(y, np.where(z > 10, z, -1))
+
+
+def test_views_of_pending_values_are_inlined():
+    x = device(np.arange(60.0))
+
+    def body():
+        y = x * 2.0
+        return y.reshape(6, 10)[::-1, 1::3].T + y[:6]
+
+    n, z = programs(body)
+    assert n <= 2
+    np.testing.assert_array_equal(
+        z, stock(lambda: (np.arange(60.0) * 2).reshape(6, 10)[::-1, 1::3].T + np.arange(6.0) * 2)
+    )
+
+
+def test_a_long_chain_is_cut_and_right():
+    x = device(np.linspace(0, 1, 200))
+
+    def chain(x):
+        y = x
+        for i in range(400):
+            y = y * 0.5 + x - i
+        return y
+
+    n, y = programs(lambda: chain(x))
+    assert 2 <= n < 40
+    np.testing.assert_array_equal(y, stock(chain, np.linspace(0, 1, 200)))
+
+
+def test_many_live_values_do_not_run_out_of_registers():
+    x = device(np.linspace(0, 1, 64) + 1j)
+
+    def body(x):
+        parts = [x * (i + 1) for i in range(30)]
+        total = parts[0]
+        for p in reversed(parts):
+            total = total * p + 1
+            total = total / 2
+        return total
+
+    np.testing.assert_allclose(programs(lambda: body(x))[1], stock(body, np.linspace(0, 1, 64) + 1j), rtol=1e-12)
+
+
+def test_doubling_does_not_explode():
+    x = device(np.full(10, 1e-30))
+
+    def body(x):
+        for _ in range(100):
+            x = x + x
+        return x
+
+    n, y = programs(lambda: body(x))
+    assert n <= 4
+    np.testing.assert_array_equal(y, stock(body, np.full(10, 1e-30)))
+
+
+def test_peak_memory_of_a_chain_is_inputs_and_results():
+    n = 1 << 20
+    x = device(np.ones(n))
+    gpushim._shim.trim(0)
+    before = gpushim.memory_info()["device_bytes"]
+    y = x
+    for i in range(20):
+        y = y * 1.5 + i
+    gpushim.synchronize()
+    assert gpushim.memory_info()["device_bytes"] - before <= 3 * 8 * n
+
+
+# --- hazards
+
+
+def test_hazard_in_place_write_after_a_read():
+    x = device(np.arange(10.0))
+    y = x + 1.0
+    x *= 100.0
+    np.testing.assert_array_equal(y, stock(lambda: np.arange(10.0) + 1))
+    np.testing.assert_array_equal(x, stock(lambda: np.arange(10.0) * 100))
+
+
+def test_hazard_write_through_a_view_after_a_read():
+    x = device(np.arange(10.0))
+    view = x[::2]
+    y = x + 1.0
+    view -= 5.0
+    z = x * 2.0
+    np.testing.assert_array_equal(y, stock(lambda: np.arange(10.0) + 1))
+    assert z.tolist() == [-10.0, 2.0, -6.0, 6.0, -2.0, 10.0, 2.0, 14.0, 6.0, 18.0]
+
+
+def test_hazard_slice_assignment_after_a_read():
+    x = device(np.arange(10.0))
+    y = x * 3.0
+    x[2:5] = -1.0
+    assert y.tolist() == [3.0 * i for i in range(10)]
+    assert x.tolist() == [0.0, 1.0, -1.0, -1.0, -1.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+
+
+def test_hazard_cpu_write_after_a_read():
+    x = device(np.arange(10.0))
+    y = x * 3.0
+    x[3] = 77.0  # NumPy's own C code writes
+    with gpushim.disabled():
+        x[4] = 78.0
+    assert y.tolist() == [3.0 * i for i in range(10)] and x[3] == 77.0 and x[4] == 78.0
+
+
+def test_hazard_a_pending_value_read_by_another_is_overwritten():
+    x = device(np.arange(10.0))
+    y = x + 1.0
+    z = y * y
+    y[...] = 0.0
+    assert z.tolist() == [(i + 1.0) ** 2 for i in range(10)] and not y.any()
+
+
+def test_hazard_overlapping_views():
+    x = device(np.arange(10.0))
+    x[1:] = x[:-1] + x[1:]
+    assert x.tolist() == [0.0, 1.0, 3.0, 5.0, 7.0, 9.0, 11.0, 13.0, 15.0, 17.0]
+    x += x[::-1]
+    assert x.tolist() == [17.0, 16.0, 16.0, 16.0, 16.0, 16.0, 16.0, 16.0, 16.0, 17.0]
+
+
+def test_hazard_overlapping_views_of_a_pending_value():
+    x = device(np.arange(6.0)) * 1.0
+    x[1:] = x[:-1] * 10.0
+    assert x.tolist() == [0.0, 0.0, 10.0, 20.0, 30.0, 40.0]
+
+
+def test_hazard_partial_update_of_a_pending_value():
+    x = device(np.arange(6.0))
+    y = x + 1.0
+    before = y * 2.0
+    y[2:4] = 0.0
+    after = y * 2.0
+    assert before.tolist() == [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+    assert after.tolist() == [2.0, 4.0, 0.0, 0.0, 10.0, 12.0]
+
+
+def test_hazard_several_partial_updates():
+    x = device(np.zeros(6))
+    x[:2] = 1.0
+    x[1:3] += 5.0
+    x[::3] = x[::3] * 2.0 + 1.0
+    assert x.tolist() == [3.0, 6.0, 5.0, 1.0, 0.0, 0.0]
+
+
+def test_hazard_the_same_array_written_twice():
+    x, y = device(np.arange(5.0)), device(np.zeros(5))
+    np.add(x, 1.0, out=y)
+    z = y + 0.0
+    np.multiply(x, 2.0, out=y)
+    assert y.tolist() == [0.0, 2.0, 4.0, 6.0, 8.0] and z.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0]
+
+
+def test_hazard_two_arrays_update_each_other():
+    def steps(u, v):
+        for _ in range(60):
+            u += 0.1 * v
+            v -= 0.1 * u
+        return u, v
+
+    mine = steps(device(np.zeros(50)), device(np.ones(50)))
+    with gpushim.disabled():
+        theirs = steps(np.zeros(50), np.ones(50))
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_hazard_a_doomed_value_read_after_its_memory_was_given_away():
+    x = device(np.arange(8.0))
+    y = np.negative(x)
+    x[1:] = x[:-1] + x[:1]
+    z = np.negative(y)
+    del y
+    assert x.tolist() == [0.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert z.tolist() == [float(i) for i in range(8)]
+
+
+def test_hazard_a_dimension_split_under_a_linked_load():
+    x = device(np.arange(24.0).reshape(4, 6) - 12.0)
+    y = x.copy()
+    w = np.where(device(np.arange(4.0).reshape(4, 1)) > 1, 5.0, y)
+    z = np.where(y > 0, w, 0.0)
+    with gpushim.disabled():
+        a = np.arange(24.0).reshape(4, 6) - 12
+        b = np.where(np.arange(4.0).reshape(4, 1) > 1, 5.0, a)
+        np.testing.assert_array_equal(z, np.where(a > 0, b, 0.0))
+
+
+def test_hazard_a_host_write_by_another_thread():
+    x = device(np.arange(1000.0))
+    y = x * 2.0
+    view = x.view()
+
+    def write():
+        with gpushim.disabled():
+            view[:] = -1.0
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    thread.join()
+    assert y.tolist() == [2.0 * i for i in range(1000)] and (x == -1.0).all()
+
+
+def test_hazard_a_view_whose_geometry_changes_after_it_was_read():
+    x = device(np.arange(12.0))
+    view = x.reshape(3, 4)
+    y = view + 1.0
+    view.shape = (4, 3)
+    z = view + 1.0
+    assert y.shape == (3, 4) and z.shape == (4, 3)
+    assert y.ravel().tolist() == z.ravel().tolist() == [i + 1.0 for i in range(12)]
+
+
+def test_hazard_a_pending_array_is_resized():
+    x = device(np.arange(6.0))
+    y = x + 1.0
+    z = y * 2.0
+    y.resize(9, refcheck=False)
+    assert y.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 0.0, 0.0, 0.0]
+    assert z.tolist() == [2.0, 4.0, 6.0, 8.0, 10.0, 12.0]
+
+
+def test_hazard_a_buffer_is_exported_while_a_value_reads_the_array():
+    x = device(np.arange(6.0))
+    y = x + 1.0
+    with memoryview(x) as buffer:
+        buffer[0] = 50.0
+        z = x + 1.0
+    assert y.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] and z[0] == 51.0
+
+
+def test_hazard_an_input_dies_before_the_value_is_evaluated():
+    live = gpushim.memory_info()["live_blocks"]
+    x = device(np.arange(6.0))
+    y = x + 1.0
+    del x
+    for _ in range(20):  # its memory must not be given to these
+        device(np.full(6, -7.0))
+    assert y.tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    del y
+    assert gpushim.memory_info()["live_blocks"] == live
+
+
+def test_hazard_a_pending_reduction_dies_before_its_reader():
+    x = device(np.arange(12.0).reshape(3, 4))
+    y = x - x.max(axis=1, keepdims=True)
+    assert y.tolist() == [[-3.0, -2.0, -1.0, 0.0]] * 3
+
+
+# --- threads, warnings
+
+
+def test_threads_record_and_read_at_once():
+    shared = device(np.arange(512.0))
+    wrong = []
+
+    def work(seed):
+        for i in range(150):
+            mine = shared * float(seed) + i
+            mine += 1.0
+            if i % 3 == 0 and mine[7] != 7.0 * seed + i + 1:
+                wrong.append((seed, i))
+            if i % 5 == 0 and float(np.asarray(memoryview(mine))[9]) != 9.0 * seed + i + 1:
+                wrong.append((seed, i))
+
+    threads = [threading.Thread(target=work, args=(t,)) for t in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_each_function_of_a_fused_program_warns_by_its_own_name():
+    x = device(np.array([0.0, 1.0]))
+    with pytest.warns(RuntimeWarning) as seen:
+        y = np.log(x) + np.sqrt(x - 2.0) + 1.0 / x  # noqa: F841 it must be computed
+        gpushim.synchronize()
+    assert {str(w.message) for w in seen} == {
+        "divide by zero encountered in log",
+        "invalid value encountered in sqrt",
+        "divide by zero encountered in divide",
+    }
+
+
+def test_strict_errors_come_at_their_statement():
+    x = device(np.array([0.0, 1.0]))
+    y = x * 2.0
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError, match="divide by zero encountered in divide"):
+        1.0 / y
+
+
+def test_the_graph_can_be_drawn():
+    x = device(np.arange(4.0))
+    y = np.sqrt(x + 1.0)
+    drawn = gpushim._shim.graph()
+    assert drawn.startswith("digraph") and "sqrt" in drawn and "add" in drawn and "->" in drawn
+    del y
+    assert "sqrt" not in gpushim._shim.graph()
