@@ -305,6 +305,54 @@ TEST_F(JitTest, EventsGoToTheirSlots) {
   EXPECT_EQ(c.compiled.words, expected);
 }
 
+TEST_F(JitTest, LanesPastTheEndReportNothing) {
+  // x *= 1e200 in place: a lane that repeats an element which was replaced already would see an overflow
+  for (const std::int64_t n : {std::int64_t(1), std::int64_t(1025), std::int64_t(5003)}) {
+    for (const bool rows : {false, true}) {
+      Pair c(rows ? std::vector<std::int64_t>{n, 33} : std::vector<std::int64_t>{n});
+      Bytes bytes(static_cast<std::size_t>(n * 40 * 8));
+      const double start = 1.5, factor = 1e200;
+      for (std::int64_t i = 0; i < n * 40; ++i) std::memcpy(&bytes[static_cast<std::size_t>(i) * 8], &start, 8);
+      const int x =
+          c.operand(DType::kF64, bytes, rows ? std::vector<std::int64_t>{320, 8} : std::vector<std::int64_t>{8});
+      c.add(make(Op::kLoad, DType::kF64, 0, x));
+      c.add(make(Op::kConst, DType::kF64, 1, c.constant(&factor, 8)));
+      c.add(make(Op::multiply, DType::kF64, 2, 0, 1));
+      c.add(make(Op::positive, DType::kF64, 2, 2));
+      c.add(make(Op::negative, DType::kF64, 2, 2));
+      c.add(make(Op::kStore, DType::kF64, 0, 2, x));
+      for (int round = 0; round < 5; ++round) {
+        expect_same(c);
+        EXPECT_EQ(c.compiled.words, std::vector<std::uint32_t>(kFpSlots, 0));
+      }
+    }
+  }
+}
+
+TEST_F(JitTest, Stencils) {
+  for (const auto& [rows, columns] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{37, 1000}, {5, 255}, {64, 513}, {3, 40}, {130, 258}}) {
+    for (const DType type : {DType::kF64, DType::kF32}) {
+      SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) + " " + dtype_name(type));
+      const auto size = static_cast<std::int64_t>(itemsize(type));
+      Pair c({rows, columns});
+      const std::int64_t pitch = columns + 2;
+      const std::vector<std::int64_t> strides = {pitch * size, size};
+      const Bytes values_of = values(type, (rows + 2) * pitch, 7);
+      for (const std::int64_t start : {std::int64_t(1), 2 * pitch + 1, pitch, pitch + 2}) {
+        c.operand(type, values_of, strides, start * size);
+      }
+      const int out = c.operand(type, Bytes(values_of.size(), 0xa5), strides, (pitch + 1) * size);
+      for (int i = 0; i < 4; ++i) c.add(make(Op::kLoad, type, 2 * i, i));
+      c.add(make(Op::add, type, 8, 0, 2));
+      c.add(make(Op::add, type, 8, 8, 4));
+      c.add(make(Op::add, type, 8, 8, 6));
+      c.add(make(Op::kStore, type, 0, 8, out));
+      expect_same(c);
+    }
+  }
+}
+
 // ---- random programs
 
 class JitRandom : public JitTest, public testing::WithParamInterface<int> {};

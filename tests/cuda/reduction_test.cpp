@@ -101,6 +101,7 @@ const Layout kLayouts[] = {
     {{20000}, {-3}, 1},                     // strided, backwards
     {{300, 700}, {700, 1}, 1},              // rows
     {{5000, 100}, {101, 1}, 1},             // short rows, not aligned
+    {{13000, 40}, {41, 1}, 1},              // many short rows
     {{3000, 7}, {7, 1}, 1},                 // very short rows
     {{300, 700}, {1, 300}, 1},              // columns
     {{3, 40000}, {1, 3}, 1},                // few columns, long fold
