@@ -41,8 +41,9 @@ std::vector<std::string> folders() {
       continue;
     }
     result.push_back(path);
-    for (const char* below : {"/nvidia/cu13/lib", "/nvidia/cublas/lib", "/nvidia/cusolver/lib", "/nvidia/cusparse/lib",
-                              "/nvidia/cufft/lib", "/nvidia/curand/lib", "/nvidia/nvjitlink/lib"}) {
+    for (const char* below :
+         {"/nvidia/cu13/lib", "/nvidia/cublas/lib", "/nvidia/cusolver/lib", "/nvidia/cusparse/lib", "/nvidia/cufft/lib",
+          "/nvidia/curand/lib", "/nvidia/nvjitlink/lib", "/nvidia/cuda_nvrtc/lib"}) {
       result.push_back(path + below);
     }
   }

@@ -35,15 +35,16 @@
 //       ...
 //       static void compute(const Arguments& args, ..., const Inputs& in, Outputs& out, E& events) {
 //         const double v1 = UfuncRow<Op::multiply>::apply<double>(in.x0, in.x0, in.x0);
-//         events.template see<Op::multiply, double, 0>(v1, in.x0, in.x0);
+//         events.template see<Op::multiply, double, 0, true>(v1, in.x0, in.x0);  // covered: shows in v3
 //         const double v3 = UfuncRow<Op::add>::apply<double>(v1, in.x1, v1);
-//         events.template see<Op::add, double, 0>(v3, v1, in.x1);
+//         events.template see<Op::add, double, 0, true>(v3, v1, in.x1);           // and that in v4
 //         const double v4 = UfuncRow<Op::sqrt>::apply<double>(v3, v3, v3);
-//         events.template see<Op::sqrt, double, 0>(v4, v3, v3);
+//         events.template see<Op::sqrt, double, 0, false>(v4, v3, v3);            // watched
 //         out.y0 = v4;
 //       }
 //     };
-//     extern "C" __global__ void __launch_bounds__(256) gpushim_main(const __grid_constant__ Fused::Arguments args) {
+//     extern "C" __global__ void __launch_bounds__(256, 4) gpushim_main(const __grid_constant__ Fused::Arguments args)
+//     {
 //       run_elements<Fused>(args);
 //     }
 //

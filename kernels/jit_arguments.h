@@ -10,7 +10,7 @@ struct JitHeader {
   std::int64_t size;                             ///< elements; of a reduction, results
   std::int64_t length;                           ///< elements folded into each result
   std::int64_t segment, segments;                ///< rows take tiles in turn and need no length of a segment
-  std::int64_t columns, column_groups, batches;  ///< results = batches x columns
+  std::int64_t columns, column_groups, batches;  ///< results = batches x columns; elements in tiles = rows x columns
   char* states;                                  ///< [segment][result], when there is more than one segment
   std::int64_t x_log2;                           ///< columns: threads of a block along the results
   std::uint32_t* ticket;                         ///< of a single result: zero, counts the blocks that are done

@@ -198,6 +198,35 @@ void plan_width(const Program& program, const Geometry& geometry, const Uses& us
   plan->chunks = static_cast<std::uint8_t>(chunks);
 }
 
+/// Elements as rows, a block taking a tile of them, when several operands are read along the same two strides (the
+/// neighbours of a stencil) and the rows fill blocks.
+bool wants_tiles(const Geometry& geometry, const Uses& uses, const JitPlan& plan) {
+  if (plan.kind != JitKind::kElements || plan.n_inner < 2 || plan.wide_index) return false;
+  int alike = 0;
+  const std::int64_t* first = nullptr;
+  for (std::uint32_t rest = uses.loaded; rest != 0; rest &= rest - 1) {
+    const std::int64_t* strides = geometry.strides[std::countr_zero(rest)] + plan.n_inner - 2;
+    if (strides[0] == 0 || strides[1] == 0) continue;
+    if (first == nullptr) first = strides;
+    alike += strides[0] == first[0] && strides[1] == first[1];
+  }
+  const std::int64_t columns = geometry.shape[plan.n_inner - 1];
+  const std::int64_t across = std::int64_t(jit_threads(plan)) * plan.width;
+  return alike >= 3 && columns * 10 >= ceil_divide(columns, across) * across * 8;
+}
+
+void spread_elements(JitPlan* plan, JitCall* call) {
+  JitHeader& head = call->head;
+  const std::int64_t across = std::int64_t(jit_threads(*plan)) * plan->width;
+  if (!plan->tiles) {
+    call->blocks = ceil_divide(head.size, across * plan->chunks);
+    return;
+  }
+  head.columns = call->geometry.shape[plan->n_inner - 1];
+  head.column_groups = ceil_divide(head.columns, across);
+  call->blocks = head.column_groups * ceil_divide(head.size / head.columns, plan->chunks);
+}
+
 // ---- step 2: reductions
 
 std::int64_t smallest_stride(const Program& program, const Geometry& geometry, std::uint32_t loaded, int first,
@@ -310,8 +339,9 @@ bool plan_program(const Program& program, int multiprocessors, JitPlan* plan, Ji
   }
 
   Geometry& geometry = call->geometry;
-  if (!folds && is_flat(program, used)) {
-    geometry = flat_geometry(program, used);
+  const std::uint32_t moved = uses.loaded | uses.stored;
+  if ((!folds || program.reduction.ndim == program.ndim) && is_flat(program, moved)) {
+    geometry = flat_geometry(program, moved);
   } else {
     geometry = merge_dimensions(program);
     if (folds) std::fill_n(geometry.strides[program.reduction.result] + geometry.n_outer, geometry.n_inner, 0);
@@ -327,7 +357,8 @@ bool plan_program(const Program& program, int multiprocessors, JitPlan* plan, Ji
     spread_fold(multiprocessors, *plan, call);
   } else {
     call->head.size = program.size;
-    call->blocks = ceil_divide(program.size, std::int64_t(jit_threads(*plan)) * plan->width * plan->chunks);
+    plan->tiles = wants_tiles(geometry, uses, *plan);
+    spread_elements(plan, call);
   }
   return call->blocks < kNarrowLimit;
 }
@@ -356,10 +387,13 @@ JitSignature sign(const Program& program, const JitPlan& plan) noexcept {
     if (plan.events) slots[i / 8] |= std::uint64_t(program.instructions[i].fp_slot) << i % 8 * 8;
   }
   signature.n_words = static_cast<std::uint32_t>(plan_words) + program.n_instructions + slot_words;
-  std::uint64_t hash = 0x9e3779b97f4a7c15u;
-  for (std::uint32_t i = 0; i < signature.n_words; ++i) {
-    hash = (std::rotl(hash, 23) ^ signature.words[i]) * 0xff51afd7ed558ccdu;
+  std::uint64_t even = 0x9e3779b97f4a7c15u, odd = signature.n_words;  // two chains: multiplications take their time
+  signature.words[signature.n_words] = 0;
+  for (std::uint32_t i = 0; i < signature.n_words; i += 2) {
+    even = (std::rotl(even, 23) ^ signature.words[i]) * 0xff51afd7ed558ccdu;
+    odd = (std::rotl(odd, 27) ^ signature.words[i + 1]) * 0xc4ceb9fe1a85ec53u;
   }
+  const std::uint64_t hash = (std::rotl(even, 32) ^ odd) * 0xff51afd7ed558ccdu;
   signature.hash = hash ^ hash >> 32;
   return signature;
 }

@@ -42,6 +42,7 @@ struct JitPlan {
   bool wide_index, wide_offset;  ///< 64 bits
   bool events;
   bool whole_rows;  ///< neighbours lie in one row: `width` divides the last dimension of their axis
+  bool tiles;       ///< elements: a block takes several rows
   bool single;      ///< a reduction to one result, which the last block finishes
   std::uint8_t n_operands, n_constants, n_instructions;
   JitAccess operands[kMaxOperands];
@@ -53,7 +54,7 @@ struct JitPlan {
 
 /// A plan with the instructions, packed; what two programs must share to share a kernel.
 struct JitSignature {
-  static constexpr int kWords = (sizeof(JitPlan) + 7) / 8 + kMaxInstructions * 9 / 8 + 1;
+  static constexpr int kWords = (sizeof(JitPlan) + 7) / 8 + kMaxInstructions * 9 / 8 + 2;
   std::uint64_t hash;
   std::uint32_t n_words;
   std::array<std::uint64_t, kWords> words;

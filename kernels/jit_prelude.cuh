@@ -140,12 +140,16 @@ struct NoEvents {
   __device__ __forceinline__ void see(R, T, B) {}
   template <class From, class To, int kSlot, bool kCovered>
   __device__ __forceinline__ void see_cast(To, From) {}
+  __device__ __forceinline__ void add(const NoEvents&) {}
 };
 /// Every event, 4 bits a slot.
 struct ExactEvents {
   unsigned flags = 0;
   template <Op kOp, class T, int kSlot, bool kCovered, class R, class B>
   __device__ __forceinline__ void see(R r, T a, B b) {
+    if constexpr (kIsReal<T> && kShowsInResult<UfuncRow<kOp>::kRule, R>) {
+      if (sem::isnan(a) || sem::isnan(b)) return;  // the usual reason for a NaN, and never an event
+    }
     flags |= flags_of<kOp, T>(r, a, b) << 4 * kSlot;
   }
   template <class From, class To, int kSlot, bool kCovered>
@@ -158,6 +162,10 @@ struct WatchedEvents {
   static constexpr bool kWanted = true;
   unsigned flags = 0;
   float poison = 0;
+  __device__ __forceinline__ void add(const WatchedEvents& more) {
+    flags |= more.flags;
+    poison += more.poison;
+  }
   template <Op kOp, class T, int kSlot, bool kCovered, class R, class B>
   __device__ __forceinline__ void see(R r, T a, B b) {
     using Row = UfuncRow<kOp>;
@@ -178,10 +186,28 @@ struct WatchedEvents {
   }
 };
 
-/// Computes one element again. Called before the element's results are stored: they may replace its inputs.
+/// Whatever a warp has not found it need not report.
+__device__ __forceinline__ void report(unsigned flags, const FpTarget& target) {
+  if (__any_sync(0xffffffffu, flags != 0)) report_flags(flags, target);
+}
+
+/// A value that the compiler does not recognise: what it computes from it is not what it had computed before.
+__device__ __forceinline__ std::uint32_t unrecognised(std::uint32_t value) {
+  asm volatile("" : "+r"(value));
+  return value;
+}
+__device__ __forceinline__ std::uint64_t unrecognised(std::uint64_t value) {
+  asm volatile("" : "+l"(value));
+  return value;
+}
+
+/// Computes one element again. Called before the element's results are stored: they may replace its inputs. From its
+/// index alone, so that nothing of the first computation has to be kept.
 template <class P>
-__device__ __noinline__ unsigned exact_events(const typename P::Arguments& args, typename P::Index outer,
-                                              typename P::Index inner) {
+__device__ __forceinline__ unsigned exact_events(const typename P::Arguments& args, typename P::Index outer,
+                                                 typename P::Index inner) {
+  outer = unrecognised(outer);
+  inner = unrecognised(inner);
   typename P::Inputs in;
   typename P::Outputs out;
   ExactEvents events;
@@ -192,27 +218,52 @@ __device__ __noinline__ unsigned exact_events(const typename P::Arguments& args,
 
 // ---- elements
 
-/// A block takes kThreads x kWidth x kChunks neighbouring elements. Lanes past the end repeat the last element.
+/// Where a thread's elements are. A block takes kThreads x kWidth x kChunks neighbours. With kTiles it takes kThreads x
+/// kWidth neighbours of kChunks rows: programs that read several neighbours in all directions find them in its cache.
+/// Elements past the end load some other, which its own thread may already have replaced: their events do not count.
+template <class P>
+struct Elements {
+  using Index = typename P::Index;
+  static constexpr Index kStep = static_cast<Index>(P::kThreads) * P::kWidth;
+  Index first, column, row, size, columns;
+  bool whole;
+
+  __device__ __forceinline__ explicit Elements(const JitHeader& head) {
+    const Index block = blockIdx.x;
+    size = static_cast<Index>(head.size);
+    if constexpr (P::kTiles) {
+      const Index groups = static_cast<Index>(head.column_groups);
+      columns = static_cast<Index>(head.columns);
+      row = block / groups * P::kChunks;
+      column = (block % groups) * kStep + static_cast<Index>(threadIdx.x) * P::kWidth;
+      first = row * columns + column;
+      whole = column + P::kWidth <= columns && first + (P::kChunks - 1) * columns < size;
+    } else {
+      first = block * (kStep * P::kChunks) + static_cast<Index>(threadIdx.x) * P::kWidth;
+      whole = size - block * (kStep * P::kChunks) >= kStep * P::kChunks;
+    }
+  }
+  __device__ __forceinline__ Index start(int chunk) const { return first + chunk * (P::kTiles ? columns : kStep); }
+  __device__ __forceinline__ bool is_real(int chunk, int lane) const {
+    return (!P::kTiles || column + lane < columns) && start(chunk) + lane < size;
+  }
+  __device__ __forceinline__ Index number(int chunk, int lane) const { return min(start(chunk) + lane, size - 1); }
+};
+
 template <class P>
 __device__ __forceinline__ void run_elements(const typename P::Arguments& args) {
   using Index = typename P::Index;
-  constexpr Index kStep = static_cast<Index>(P::kThreads) * P::kWidth;
-  const Index size = static_cast<Index>(args.head.size);
-  const Index tile = static_cast<Index>(blockIdx.x) * (kStep * P::kChunks);
-  const Index first = tile + static_cast<Index>(threadIdx.x) * P::kWidth;
-  const bool whole = size - tile >= kStep * P::kChunks;
-  const auto number = [&](int chunk, int lane) { return min(first + chunk * kStep + lane, size - 1); };
-
+  const Elements<P> elements(args.head);
   typename P::Inputs in[P::kChunks][P::kWidth];
   typename P::Outputs out[P::kChunks][P::kWidth];
-  if (whole) {
+  if (elements.whole) {
 #pragma unroll
-    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::load_pack(args, 0, first + chunk * kStep, in[chunk]);
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::load_pack(args, 0, elements.start(chunk), in[chunk]);
   } else {
 #pragma unroll
     for (int chunk = 0; chunk < P::kChunks; ++chunk) {
 #pragma unroll
-      for (int lane = 0; lane < P::kWidth; ++lane) P::load(args, 0, number(chunk, lane), in[chunk][lane]);
+      for (int lane = 0; lane < P::kWidth; ++lane) P::load(args, 0, elements.number(chunk, lane), in[chunk][lane]);
     }
   }
   typename P::Events events;
@@ -220,32 +271,34 @@ __device__ __forceinline__ void run_elements(const typename P::Arguments& args) 
   for (int chunk = 0; chunk < P::kChunks; ++chunk) {
 #pragma unroll
     for (int lane = 0; lane < P::kWidth; ++lane) {
-      const Index index = whole ? first + chunk * kStep + lane : number(chunk, lane);
-      P::compute(args, 0, index, in[chunk][lane], out[chunk][lane], events);
+      const Index index = elements.whole ? elements.start(chunk) + lane : elements.number(chunk, lane);
+      typename P::Events own;
+      P::compute(args, 0, index, in[chunk][lane], out[chunk][lane], own);
+      if (elements.whole || elements.is_real(chunk, lane)) events.add(own);
     }
   }
   if constexpr (P::Events::kWanted) {
     if (events.poison != 0) {
 #pragma unroll 1
       for (int i = 0; i < P::kChunks * P::kWidth; ++i) {
-        events.flags |= exact_events<P>(args, 0, number(i / P::kWidth, i % P::kWidth));
+        if (!elements.is_real(i / P::kWidth, i % P::kWidth)) continue;
+        events.flags |= exact_events<P>(args, 0, elements.start(i / P::kWidth) + i % P::kWidth);
       }
     }
   }
-  if (whole) {
+  if (elements.whole) {
 #pragma unroll
-    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::store_pack(args, 0, first + chunk * kStep, out[chunk]);
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::store_pack(args, 0, elements.start(chunk), out[chunk]);
   } else {
 #pragma unroll
     for (int chunk = 0; chunk < P::kChunks; ++chunk) {
 #pragma unroll
       for (int lane = 0; lane < P::kWidth; ++lane) {
-        const Index index = first + chunk * kStep + lane;
-        if (index < size) P::store(args, 0, index, out[chunk][lane]);
+        if (elements.is_real(chunk, lane)) P::store(args, 0, elements.start(chunk) + lane, out[chunk][lane]);
       }
     }
   }
-  if constexpr (P::Events::kWanted) report_flags(events.flags, args.head.fp);
+  if constexpr (P::Events::kWanted) report(events.flags, args.head.fp);
 }
 
 // ---- reductions: rows and columns as in fast_reduce.cuh, with a computed value in the place of the load
@@ -467,14 +520,17 @@ __device__ __forceinline__ void fold_share(const typename P::Arguments& args, co
     for (int chunk = 0; chunk < kChunks; ++chunk) {
 #pragma unroll
       for (int lane = 0; lane < kWidth; ++lane) {
-        P::compute(args, result, number(chunk, lane), in[chunk][lane], out[chunk][lane], events);
+        typename P::Events own;
+        P::compute(args, result, number(chunk, lane), in[chunk][lane], out[chunk][lane], own);
+        if (at + chunk * kStep + lane < length) events.add(own);
       }
     }
     if constexpr (P::Events::kWanted) {
       if (events.poison != 0) {
 #pragma unroll 1
         for (int i = 0; i < kChunks * kWidth; ++i) {
-          flags |= exact_events<P>(args, result, number(i / kWidth, i % kWidth));
+          const Index index = at + i / kWidth * kStep + i % kWidth;
+          if (index < length) flags |= exact_events<P>(args, result, index);
         }
       }
       flags |= events.flags;
@@ -548,7 +604,7 @@ __device__ __forceinline__ void fold_rows(const typename P::Arguments& args) {
     if (member == 0 && piece < pieces) flags |= leave<P>(args, result, segment, partial);
   }
   if constexpr (P::kSingle) flags |= finish_if_last<P>(args);
-  if constexpr (P::Events::kWanted) report_flags(flags, args.head.fp);
+  if constexpr (P::Events::kWanted) report(flags, args.head.fp);
 }
 
 /// A thread folds kWidth neighbouring results; a block is 2^x_log2 threads along the results.
@@ -598,7 +654,8 @@ __device__ __forceinline__ void fold_columns(const typename P::Arguments& args) 
         if (events.poison != 0) {
 #pragma unroll 1
           for (int i = 0; i < kChunks * kWidth; ++i) {
-            flags |= exact_events<P>(args, result + i % kWidth, min(at + i / kWidth * height, end - 1));
+            const Index row = at + i / kWidth * height;
+            if (row < end) flags |= exact_events<P>(args, result + i % kWidth, row);
           }
         }
         flags |= events.flags;
@@ -632,7 +689,7 @@ __device__ __forceinline__ void fold_columns(const typename P::Arguments& args) 
       }
     }
   }
-  if constexpr (P::Events::kWanted) report_flags(flags, args.head.fp);
+  if constexpr (P::Events::kWanted) report(flags, args.head.fp);
 }
 
 /// Merges the states of each result: a block a result when segments are many, else a thread.
@@ -656,7 +713,7 @@ __device__ __forceinline__ void fold_states(const typename P::Arguments& args) {
       flags = finish<P>(args, result, partial);
     }
   }
-  if constexpr (P::Events::kWanted) report_flags(flags, args.head.fp);
+  if constexpr (P::Events::kWanted) report(flags, args.head.fp);
 }
 
 }  // namespace gpushim::kernels

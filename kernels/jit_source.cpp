@@ -2,7 +2,8 @@
 //
 // The source is one structure, `Fused`, and the kernels that hand it to the loops of jit_prelude.cuh. Its members:
 //
-//     constants    kThreads, kWidth, kChunks; of a reduction kFold, kFoldSlot, kHasInitial, kStores, kSingle and
+//     constants    kThreads, kWidth, kChunks; of elements kTiles; of a reduction kFold, kFoldSlot, kHasInitial,
+//     kStores, kSingle and
 //                  kWholePacks (its length is a multiple of kWidth)
 //     types        Index, Arguments, Events, Value; Inputs (a member a loaded operand) and Outputs (a member a store)
 //     load         one element's inputs, at (outer, inner)
@@ -181,6 +182,7 @@ class Writer {
     line("struct Fused {");
     line("  static constexpr int kThreads = %d, kWidth = %d, kChunks = %d;", jit_threads(plan_), plan_.width,
          plan_.chunks);
+    if (!folds()) line("  static constexpr bool kTiles = %s;", plan_.tiles ? "true" : "false");
     line("  using Index = %s;", plan_.wide_index ? "std::uint64_t" : "std::uint32_t");
     line("  using Offset = %s;", plan_.wide_offset ? "std::int64_t" : "std::int32_t");
     line("  using Arguments = JitArguments<%d, %d, %d>;", plan_.n_operands, std::max(1, plan_.n_outer + plan_.n_inner),
@@ -492,10 +494,9 @@ class Writer {
   /// Blocks of a multiprocessor, which bound the registers of a thread: as many as the program's values leave room for.
   int blocks_at_once() const {
     const int words = most_alive() * plan_.width * (plan_.fold_dims > 0 ? 1 : std::min<int>(plan_.chunks, 2));
-    const bool is_short = plan_.chunks > 1;
-    if (is_short && words <= 24) return 4;  // 64 registers
-    if (words <= 40) return 3;              // 80
-    return words <= 80 ? 2 : 1;             // 128, 255
+    if (words <= 40) return 4;   // 64 registers
+    if (words <= 56) return 3;   // 80
+    return words <= 80 ? 2 : 1;  // 128, 255
   }
   /// 32-bit words of the values that are alive at once, at most.
   int most_alive() const {

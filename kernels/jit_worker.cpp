@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -19,7 +20,8 @@
 namespace gpushim::kernels {
 namespace {
 
-/// The worker whose thread runs: stopped before the libraries that it uses are unloaded.
+/// The worker whose thread runs (a process has one executor, tests apart): stopped before the libraries that it uses
+/// are unloaded.
 std::atomic<JitWorker*> g_running{nullptr};
 void stop_at_exit() {
   if (JitWorker* worker = g_running.load()) worker->stop();
@@ -46,20 +48,27 @@ JitWorker::JitWorker(gpu::CudaDevice& device, JitCache cache, std::string dump_f
 void JitWorker::submit(const JitJob& job) {
   const std::lock_guard lock(mutex_);
   if (stopping_) return;
+  if (!running_ && !start()) return;
   jobs_.push_back(job);
-  if (!running_) start();
   changed_.notify_all();
 }
 
-void JitWorker::start() {
+bool JitWorker::start() {
+  try {
+    std::thread([this] { loop(); }).detach();
+  } catch (const std::system_error&) {  // no more threads: entries wait for ever, the interpreter runs them
+    stopping_ = true;
+    return false;
+  }
   running_ = true;
   owner_ = getpid();
   g_running.store(this);
   std::atexit(stop_at_exit);
-  std::thread([this] { loop(); }).detach();
+  return true;
 }
 
 void JitWorker::wait_idle() {
+  if (owner_ != getpid()) return;
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [this] { return jobs_.empty() && !busy_; });
 }

@@ -56,7 +56,7 @@ class JitWorker {
   std::atomic<std::uint64_t> compiled{0}, disk_hits{0}, failed{0};
 
  private:
-  void start();
+  bool start();
   void loop();
   void run(const JitJob& job);
   bool find_or_compile(const JitJob& job, std::string* cubin);

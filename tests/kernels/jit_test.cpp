@@ -190,6 +190,21 @@ TEST_F(JitSources, ReductionsAndLayoutsCompile) {
   }
 }
 
+TEST(JitSource, WatchesOnlyResultsThatNoLaterOneShows) {
+  Program p = example(1000);
+  JitPlan plan;
+  JitCall call;
+  ASSERT_TRUE(plan_program(p, kMultiprocessors, &plan, &call));
+  const std::string chain = write_source(p, plan).text;
+  EXPECT_NE(chain.find("see<Op::multiply, double, 0, true>"), std::string::npos);
+  EXPECT_NE(chain.find("see<Op::add, double, 0, true>"), std::string::npos);
+  EXPECT_NE(chain.find("see<Op::sqrt, double, 0, false>"), std::string::npos);
+  p.instructions[6].op = Op::exp;  // of -infinity it is 0: the sum has to be watched
+  const std::string broken = write_source(p, plan).text;
+  EXPECT_NE(broken.find("see<Op::multiply, double, 0, true>"), std::string::npos);
+  EXPECT_NE(broken.find("see<Op::add, double, 0, false>"), std::string::npos);
+}
+
 TEST(JitSource, RefusesRegistersThatWereNotWritten) {
   Program p = example(1000);
   p.instructions[5].a = 9;
