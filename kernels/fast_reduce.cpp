@@ -58,11 +58,13 @@ std::int64_t row_segments(std::int64_t results, std::int64_t length, std::int64_
 
 const void* plan_rows(const ReduceKernels& kernels, int multiprocessors, ReduceArguments* args, std::int64_t* blocks) {
   const std::int64_t resident = std::int64_t(multiprocessors) * kReduceBlocks;
-  const std::int64_t many = 2 * resident;
+  const std::int64_t many = std::int64_t(multiprocessors) * 8;
   if (args->length < 32) return nullptr;
   if (args->length <= 2048 && args->results >= many) {
-    *blocks = std::min(ceil_divide(args->results, kReduceThreads / 32), many * 16);
-    return kernels.rows_by_warp;
+    // The tree at the end costs as much as a short row: fewer threads a row where the rows keep the device busy.
+    const int group = args->results >= resident * (kReduceThreads / 8) ? 8 : 32;
+    *blocks = std::min(ceil_divide(args->results, kReduceThreads / group), many * 16);
+    return group == 8 ? kernels.rows_by_eighths : kernels.rows_by_warp;
   }
   if (args->results < many) args->segments = row_segments(args->results, args->length, kernels.tile, resident);
   *blocks = std::min(args->results * args->segments, many * 16);

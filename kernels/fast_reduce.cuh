@@ -5,7 +5,8 @@
 // workspace, and the states of a result are merged in order and stored. Partition and order depend on the shape alone,
 // so results repeat.
 //
-//   rows     the elements of a fold are contiguous: 256 or 32 threads share a result, 16 bytes a load. The segments of
+//   rows     the elements of a fold are contiguous: 256, 32 or 8 threads share a result, 16 bytes a load. The segments
+//   of
 //            a fold take tiles of it in turn, and the block that is done last merges their states
 //   columns  the results are contiguous: a thread has as many results as fit 16 bytes (or one), and the block is
 //            2^x_log2 threads along the results by 256 / 2^x_log2 along the fold, so that narrow matrices fill warps
@@ -131,15 +132,15 @@ __device__ __forceinline__ State shuffle_down(const State& state, int distance) 
   return moved;
 }
 
-/// Folds the warp's partials into lane 0, as a tree.
-template <Op kOp, class T>
-__device__ __forceinline__ void fold_warp(Partial<kOp, T>& partial) {
+/// Folds the partials of kWidth neighbouring lanes into the first, as a tree.
+template <Op kOp, class T, int kWidth = 32>
+__device__ __forceinline__ void fold_lanes(Partial<kOp, T>& partial) {
 #pragma unroll
-  for (int distance = 16; distance > 0; distance /= 2) {
+  for (int distance = kWidth / 2; distance > 0; distance /= 2) {
     Partial<kOp, T> next;
     next.state = shuffle_down(partial.state, distance);
     next.any = __shfl_down_sync(0xffffffffu, static_cast<int>(partial.any), distance) != 0;
-    if (threadIdx.x % 32 + distance < 32) partial.merge(next);
+    if (threadIdx.x % kWidth + distance < kWidth) partial.merge(next);
   }
 }
 
@@ -149,14 +150,14 @@ __device__ __forceinline__ void fold_block(Partial<kOp, T>& partial) {
   constexpr int kWarps = kReduceThreads / 32;
   __shared__ alignas(16) char memory[kWarps * sizeof(Partial<kOp, T>)];
   auto* warps = reinterpret_cast<Partial<kOp, T>*>(memory);
-  fold_warp(partial);
+  fold_lanes(partial);
   __syncthreads();
   if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = partial;
   __syncthreads();
   if (threadIdx.x < 32) {
     partial.any = false;
     if (threadIdx.x < kWarps) partial = warps[threadIdx.x];
-    fold_warp(partial);
+    fold_lanes(partial);
   }
 }
 
@@ -188,62 +189,51 @@ struct Share {
   std::int64_t group, groups;
 };
 
-/// The thread's share of `n_chunks` chunks.
+/// The thread's share of `n_chunks` chunks. Its last tile, which may not be full, comes first: it starts the folds, and
+/// the loop over the others has nothing to ask.
 template <Op kOp, class U, class T, int kGroup>
 __device__ __forceinline__ void fold_chunks(const InputChunk<StoredInput<U>>* chunks, std::int64_t n_chunks,
                                             const Share& share, Partial<kOp, T>& total) {
   using F = Fold<kOp, T>;
   using Chunk = InputChunk<StoredInput<U>>;
   constexpr int kItems = Chunk::kItems;
-  constexpr int kAhead = kLoadsAhead;
+  constexpr int kTile = kGroup * kLoadsAhead;
   constexpr int kLanes = kItems < 4 ? kItems : 4;  // independent folds, so that additions do not wait for each other
-  const std::int64_t begin = share.group * (kGroup * kAhead) + share.member;
-  const std::int64_t step = share.groups * (kGroup * kAhead);
+  const std::int64_t begin = share.group * kTile + share.member;
   if (begin >= n_chunks) return;
+  const std::int64_t step = share.groups * kTile;
+  const std::int64_t rest = n_chunks - 1 - begin;
+  const std::int64_t last = begin + (share.groups == 1 ? rest / kTile * kTile : rest / step * step);
 
   typename F::State lanes[kLanes];
-  const auto add = [&](const Chunk& chunk) {
+  const auto add = [&](const Chunk& chunk, int first_item = 0) {
 #pragma unroll
-    for (int i = 0; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(chunk.items[i]));
-  };
-  const auto add_first = [&](const Chunk& chunk) {
-#pragma unroll
-    for (int i = 0; i < kLanes; ++i) lanes[i] = F::first(input_as<U, T>(chunk.items[i]));
-#pragma unroll
-    for (int i = kLanes; i < kItems; ++i) F::add(lanes[i % kLanes], input_as<U, T>(chunk.items[i]));
-  };
-  std::int64_t at = begin;
-  for (; at + (kAhead - 1) * kGroup < n_chunks; at += step) {
-    Chunk loaded[kAhead];
-#pragma unroll
-    for (int i = 0; i < kAhead; ++i) loaded[i] = chunks[at + i * kGroup];
-    if (at == begin) {
-      add_first(loaded[0]);
-    } else {
-      add(loaded[0]);
+    for (int i = 0; i < kItems; ++i) {
+      if (i >= first_item) F::add(lanes[i % kLanes], input_as<U, T>(chunk.items[i]));
     }
+  };
+  {
+    Chunk loaded[kLoadsAhead];
 #pragma unroll
-    for (int i = 1; i < kAhead; ++i) add(loaded[i]);
+    for (int i = 0; i < kLoadsAhead; ++i) loaded[i] = chunks[min(last + i * kGroup, n_chunks - 1)];
+#pragma unroll
+    for (int i = 0; i < kLanes; ++i) lanes[i] = F::first(input_as<U, T>(loaded[0].items[i]));
+    add(loaded[0], kLanes);
+#pragma unroll
+    for (int i = 1; i < kLoadsAhead; ++i) {
+      if (last + i * kGroup < n_chunks) add(loaded[i]);
+    }
   }
-  if (at < n_chunks) {  // the last tile is not full
-    Chunk loaded[kAhead];
+  for (std::int64_t at = begin; at < last; at += step) {
+    Chunk loaded[kLoadsAhead];
 #pragma unroll
-    for (int i = 0; i < kAhead; ++i) {
-      if (at + i * kGroup < n_chunks) loaded[i] = chunks[at + i * kGroup];
-    }
-    if (at == begin) {
-      add_first(loaded[0]);
-    } else {
-      add(loaded[0]);
-    }
+    for (int i = 0; i < kLoadsAhead; ++i) loaded[i] = chunks[at + i * kGroup];
 #pragma unroll
-    for (int i = 1; i < kAhead; ++i) {
-      if (at + i * kGroup < n_chunks) add(loaded[i]);
-    }
+    for (int i = 0; i < kLoadsAhead; ++i) add(loaded[i]);
   }
   if (forget_and_doubt(lanes)) {
-    for (at = begin; at < n_chunks; at += step) {
-      for (std::int64_t chunk = at; chunk < min(at + kAhead * kGroup, n_chunks); chunk += kGroup) {
+    for (std::int64_t at = begin; at <= last; at += step) {
+      for (std::int64_t chunk = at; chunk < min(at + kTile, n_chunks); chunk += kGroup) {
         const Chunk loaded = chunks[chunk];
 #pragma unroll
         for (int i = 0; i < kItems; ++i) look_again(lanes[0], input_as<U, T>(loaded.items[i]));
@@ -266,8 +256,8 @@ __device__ __forceinline__ void fold_contiguous(const StoredInput<U>* begin, std
   const std::int64_t tail = head + n_chunks * Chunk::kItems;
   fold_chunks<kOp, U, T, kGroup>(reinterpret_cast<const Chunk*>(begin + head), n_chunks, share, total);
   if (share.group == 0) {
-    if (share.member < head) total.add(input_as<U, T>(begin[share.member]));
-    if (tail + share.member < count) total.add(input_as<U, T>(begin[tail + share.member]));
+    for (std::int64_t i = share.member; i < head; i += kGroup) total.add(input_as<U, T>(begin[i]));
+    for (std::int64_t i = tail + share.member; i < count; i += kGroup) total.add(input_as<U, T>(begin[i]));
   }
 }
 
@@ -296,8 +286,8 @@ __device__ __forceinline__ bool is_last_of(const ReduceArguments& args, std::int
   return last;
 }
 
-/// kGroup threads (a warp or the block) fold one segment of one result. The block that folds the last segment of a
-/// result finishes it. Four blocks on a multiprocessor, as the plan expects.
+/// kGroup threads (8, a warp or the block) fold one segment of one result. The block that folds the last segment of a
+/// result finishes it. With fewer registers a thread would not load ahead as it should.
 template <Op kOp, class U, class T, int kGroup>
 __global__ void __launch_bounds__(kReduceThreads, kReduceBlocks)
     reduce_rows(const __grid_constant__ ReduceArguments args) {
@@ -318,10 +308,10 @@ __global__ void __launch_bounds__(kReduceThreads, kReduceBlocks)
       }
       const char* row = args.input + outer_offset(args.outer, args.outer.in, result);
       fold_contiguous<kOp, U, T, kGroup>(reinterpret_cast<const StoredInput<U>*>(row), args.length,
-                                         {member, segment, args.segments}, partial);
+                                         {member, segment, kGroup <= 32 ? 1 : args.segments}, partial);
     }
-    if constexpr (kGroup == 32) {
-      fold_warp(partial);
+    if constexpr (kGroup <= 32) {
+      fold_lanes<kOp, T, kGroup>(partial);
       if (member == 0 && piece < pieces) flags |= finish_result<kOp, T>(args, result, partial);
     } else {
       fold_block(partial);
@@ -442,6 +432,7 @@ ReduceKernels reduce_kernels() {
   constexpr int kItems = 16 / sizeof(U) > 4 ? 4 : 16 / sizeof(U);
   return {reinterpret_cast<const void*>(&reduce_rows<kOp, U, T, kReduceThreads>),
           reinterpret_cast<const void*>(&reduce_rows<kOp, U, T, 32>),
+          reinterpret_cast<const void*>(&reduce_rows<kOp, U, T, 8>),
           reinterpret_cast<const void*>(&reduce_columns<kOp, U, T, kItems>),
           reinterpret_cast<const void*>(&reduce_columns<kOp, U, T, 1>),
           reinterpret_cast<const void*>(&reduce_states<kOp, T>),

@@ -8,7 +8,7 @@
 namespace gpushim::kernels {
 
 constexpr int kReduceThreads = 256;
-constexpr int kReduceBlocks = 4;  ///< that a multiprocessor runs at a time: 1024 threads keep enough loads in flight
+constexpr int kReduceBlocks = 3;  ///< that a multiprocessor runs at a time: enough to keep the memory busy
 
 struct ReduceArguments {
   const char* input;
@@ -32,6 +32,7 @@ struct ReduceArguments {
 struct ReduceKernels {
   const void* rows_by_block;
   const void* rows_by_warp;
+  const void* rows_by_eighths;  ///< 8 threads a row
   const void* columns;
   const void* columns_unaligned;
   const void* states;

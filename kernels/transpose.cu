@@ -14,8 +14,6 @@ namespace gpushim::kernels {
 namespace {
 
 constexpr int kTile = 32;
-constexpr int kTileHeight = 4;  // warps of a block: more of them leave fewer blocks to overlap, and were slower
-constexpr int kTransposeThreads = kTile * kTileHeight;
 
 struct TransposeArguments {
   const char* in;
@@ -23,7 +21,6 @@ struct TransposeArguments {
   std::int64_t rows, columns;       ///< of the source
   std::int64_t in_row, out_column;  ///< strides in bytes; the others are the itemsize
   std::int64_t tiles_across, tiles_of_batch;
-  bool truth;  ///< bool: any byte that is not 0 becomes 1
   OuterDimensions batches;
 };
 
@@ -78,10 +75,11 @@ __device__ __forceinline__ Word truth_of(Word word) {
   }
 }
 
-template <int kSize, int kItems>
-__global__ void __launch_bounds__(kTransposeThreads) transpose(const __grid_constant__ TransposeArguments args) {
+/// kHeight: warps of a block.
+template <int kSize, int kItems, int kHeight, bool kTruth = false>
+__global__ void __launch_bounds__(kTile* kHeight) transpose(const __grid_constant__ TransposeArguments args) {
   using Word = typename WordOf<kSize * kItems>::Type;
-  constexpr int kSteps = kTile / kTileHeight;
+  constexpr int kSteps = kTile / kHeight;
   __shared__ Word tile[kItems][kTile][kTile + 1];
   const int x = threadIdx.x % kTile, y = threadIdx.x / kTile;
   const std::int64_t batch = blockIdx.x / args.tiles_of_batch;
@@ -93,7 +91,7 @@ __global__ void __launch_bounds__(kTransposeThreads) transpose(const __grid_cons
   Word words[kSteps][kItems] = {};
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const int in_row = (y + step * kTileHeight) * kItems;
+    const int in_row = (y + step * kHeight) * kItems;
     if (in_column >= args.columns || row + in_row >= args.rows) continue;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) words[step][i] = *reinterpret_cast<const Word*>(in + (in_row + i) * args.in_row);
@@ -103,7 +101,7 @@ __global__ void __launch_bounds__(kTransposeThreads) transpose(const __grid_cons
     turn_square(words[step]);
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
-      tile[i][x][y + step * kTileHeight] = args.truth ? truth_of(words[step][i]) : words[step][i];
+      tile[i][x][y + step * kHeight] = kTruth ? truth_of(words[step][i]) : words[step][i];
     }
   }
   __syncthreads();
@@ -113,27 +111,37 @@ __global__ void __launch_bounds__(kTransposeThreads) transpose(const __grid_cons
       args.out + outer_offset(args.batches, args.batches.out, batch) + column * args.out_column + out_row * kSize;
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
-    const int out_column = (y + step * kTileHeight) * kItems;
+    const int out_column = (y + step * kHeight) * kItems;
     if (out_row >= args.rows || column + out_column >= args.columns) continue;
 #pragma unroll
     for (int i = 0; i < kItems; ++i) {
-      *reinterpret_cast<Word*>(out + (out_column + i) * args.out_column) = tile[i][y + step * kTileHeight][x];
+      *reinterpret_cast<Word*>(out + (out_column + i) * args.out_column) = tile[i][y + step * kHeight][x];
     }
   }
 }
 
-const void* find_kernel(std::size_t size, bool words) {
-  switch (size) {
+struct TransposeKernel {
+  const void* function;
+  unsigned threads;
+};
+template <int kSize, int kItems, int kHeight, bool kTruth = false>
+TransposeKernel kernel_of() {
+  return {reinterpret_cast<const void*>(&transpose<kSize, kItems, kHeight, kTruth>), kTile * kHeight};
+}
+/// 4 warps a block, which leaves more blocks to overlap, were the fastest for all but single bytes.
+TransposeKernel find_kernel(DType type, bool words) {
+  if (type == DType::kBool) return words ? kernel_of<1, 4, 8, true>() : kernel_of<1, 1, 4, true>();
+  switch (itemsize(type)) {
     case 1:
-      return words ? reinterpret_cast<const void*>(&transpose<1, 4>) : reinterpret_cast<const void*>(&transpose<1, 1>);
+      return words ? kernel_of<1, 4, 8>() : kernel_of<1, 1, 4>();
     case 2:
-      return words ? reinterpret_cast<const void*>(&transpose<2, 2>) : reinterpret_cast<const void*>(&transpose<2, 1>);
+      return words ? kernel_of<2, 2, 4>() : kernel_of<2, 1, 4>();
     case 4:
-      return reinterpret_cast<const void*>(&transpose<4, 1>);
+      return kernel_of<4, 1, 4>();
     case 8:
-      return reinterpret_cast<const void*>(&transpose<8, 1>);
+      return kernel_of<8, 1, 4>();
     default:
-      return reinterpret_cast<const void*>(&transpose<16, 1>);
+      return kernel_of<16, 1, 4>();
   }
 }
 
@@ -175,7 +183,6 @@ bool try_transpose(const Program& program, const Code& code, Launcher& launcher)
   args.rows = code.dividers[turned].divisor;
   args.in_row = from.strides[turned];
   args.out_column = to.strides[along];
-  args.truth = load.type == DType::kBool;
   std::int64_t batches = 1;
   for (int d = 0; d < n; ++d) {
     if (d == along || d == turned) continue;
@@ -189,8 +196,8 @@ bool try_transpose(const Program& program, const Code& code, Launcher& launcher)
   args.tiles_across = (args.columns + side - 1) / side;
   args.tiles_of_batch = args.tiles_across * ((args.rows + side - 1) / side);
   if (batches * args.tiles_of_batch > INT32_MAX) return false;
-  launcher.launch(find_kernel(itemsize(load.type), items > 1), batches * args.tiles_of_batch, kTransposeThreads, 0,
-                  args);
+  const TransposeKernel kernel = find_kernel(load.type, items > 1);
+  launcher.launch(kernel.function, batches * args.tiles_of_batch, kernel.threads, 0, args);
   return true;
 }
 
