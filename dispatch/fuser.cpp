@@ -93,7 +93,6 @@ bool Fuser::same_map(const IndexMap* a, const IndexMap* b, int ndim) const {
 
 int Fuser::emit(const Value& value, const IndexMap* map) {
   int registers[kernels::kMaxRegisters + 2];
-  const int slot = value.fp_status == 0 ? kernels::kNoFpSlot : slot_of(value.fp_status);
   for (int i = 0; i < value.n_instructions && !failed_; ++i) {
     const kernels::Instruction& in = value.instructions[i];
     int reg;
@@ -104,8 +103,9 @@ int Fuser::emit(const Value& value, const IndexMap* map) {
     } else {
       const int n = inputs_of(in.op);
       Code code{in.op, in.type, in.op == Op::kCast ? in.to : in.type, kernels::kNoFpSlot, kNone, kNone, kNone};
-      const bool may_report = in.op == Op::kCast || static_cast<int>(in.op) > static_cast<int>(Op::kSelect);
-      if (may_report) code.slot = static_cast<std::uint8_t>(slot);
+      const bool may_report = in.op == Op::kCast ||
+                              (static_cast<int>(in.op) > static_cast<int>(Op::kSelect) && !kernels::op_is_quiet(in.op));
+      if (may_report && value.fp_status != 0) code.slot = static_cast<std::uint8_t>(slot_of(value.fp_status));
       if (n > 0) code.a = static_cast<std::int16_t>(registers[in.a]);
       if (n > 1) code.b = static_cast<std::int16_t>(registers[in.b]);
       if (n > 2) code.c = static_cast<std::int16_t>(registers[in.c]);
@@ -211,6 +211,10 @@ int Fuser::slot_of(gpu::DevicePtr word) {
 }
 
 bool Fuser::finish() {
+  const Value& first = *roots_[0].value;
+  fold_slot_ = kernels::kNoFpSlot;
+  if (first.is_fold() && first.fp_status != 0) fold_slot_ = static_cast<std::uint8_t>(slot_of(first.fp_status));
+  if (failed_) return false;
   program_.fp_status = n_slots_ > 0 ? fp_base_ : 0;
   return append_roots() && allocate_registers();
 }
@@ -289,8 +293,7 @@ bool Fuser::allocate_registers() {
       program_.reduction = v.reduction;
       program_.reduction.value = where[root.result];
       program_.reduction.result = static_cast<std::uint8_t>(operand++);
-      program_.reduction.fp_slot =
-          v.fp_status == 0 ? kernels::kNoFpSlot : static_cast<std::uint8_t>(slot_of(v.fp_status));
+      program_.reduction.fp_slot = fold_slot_;
       continue;
     }
     const std::uint8_t mask = root.mask == kNone ? kernels::kNoRegister : where[root.mask];

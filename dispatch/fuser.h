@@ -76,6 +76,7 @@ class Fuser {
   int n_operands_ = 0, n_constants_ = 0, n_slots_ = 0;
   gpu::DevicePtr fp_base_ = 0;
   int mask_of_last_ = kNone;  ///< the mask register of the value emitted last
+  std::uint8_t fold_slot_ = 0;
   bool failed_ = false;
   Place places_[kernels::kMaxOperands];
   gpu::DevicePtr slot_words_[kernels::kFpSlots];

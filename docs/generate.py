@@ -32,10 +32,12 @@ def settings() -> str:
         "|---|---|---|---|---|---|",
     ]
     for setting in module.SETTINGS:
-        values = {"flag": "flag", "count": "bytes", "choice": ", ".join(setting.choices)}[setting.kind]
-        default = {"flag": "0", "choice": str(setting.default)}.get(setting.kind) or module.format_count(
-            setting.default
-        )
+        values = {"flag": "flag", "count": "bytes", "choice": ", ".join(setting.choices), "path": "folder"}[
+            setting.kind
+        ]
+        default = {"flag": str(int(bool(setting.default))), "choice": str(setting.default), "path": "empty"}.get(
+            setting.kind
+        ) or module.format_count(setting.default)
         option = setting.option + (f"[=...]` (alone: `{setting.bare}" if setting.bare else "")
         option = f"`{option}`" + (")" if setting.bare else "") if setting.option else "`-v`, `-vv`"
         cells = (f"`{setting.name}`", f"`{setting.variable}`", option, values, f"`{default}`", setting.help)

@@ -22,6 +22,11 @@ class CudaExecutor final : public Executor {
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
   void matmul(const MatMul& matmul, Workspace& workspace) override;
 
+  CompilerCounters compiler_counters() const noexcept override {
+    const JitCounters c = jit_.counters();
+    return {c.launched, c.interpreted, c.compiled, c.disk_hits, c.failed};
+  }
+  void wait_for_compiler() override { jit_.wait_idle(); }
   Jit& jit() noexcept { return jit_; }
 
  private:

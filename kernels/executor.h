@@ -61,6 +61,12 @@ struct MatMul {
   std::int64_t a_row, a_col, b_row, b_col, c_row, c_col;                 ///< byte strides
 };
 
+/// What the compiler of hot programs did.
+struct CompilerCounters {
+  std::uint64_t launched, interpreted;          ///< programs run by compiled kernels, and by the interpreter
+  std::uint64_t compiled, disk_hits, failures;  ///< kernels
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -68,6 +74,9 @@ class Executor {
   virtual void scan(const Scan& scan, Workspace& workspace) = 0;
   virtual void arg_reduce(const ArgReduce& reduce, Workspace& workspace) = 0;
   virtual void matmul(const MatMul& matmul, Workspace& workspace) = 0;
+  virtual CompilerCounters compiler_counters() const noexcept { return {}; }
+  /// Until no kernel is being compiled. For tests and benchmarks: nobody else waits for a compiler.
+  virtual void wait_for_compiler() {}
 };
 
 std::unique_ptr<Executor> make_host_executor(gpu::Device& device);

@@ -22,6 +22,11 @@ constexpr OpInfo kUfuncs[] = {
 #include "kernels/ufuncs.def"
 };
 #undef GPUSHIM_UFUNC
+constexpr bool kQuiet[] = {
+#define GPUSHIM_UFUNC(name, inputs, TYPES, RESULT, expression, IDENTITY, ASSOCIATIVE, FP, COST) #FP[0] == 'Q',
+#include "kernels/ufuncs.def"
+#undef GPUSHIM_UFUNC
+};
 constexpr Identity kIdentities[] = {
 #define GPUSHIM_UFUNC(name, inputs, TYPES, RESULT, expression, IDENTITY, ...) Identity::k##IDENTITY,
 #include "kernels/ufuncs.def"
@@ -73,6 +78,11 @@ const char* dtype_name(DType t) noexcept { return kDTypeNames[static_cast<int>(t
 const OpInfo& op_info(Op op) noexcept {
   const int index = static_cast<int>(op);
   return index < kFirstUfunc ? kMachineOps[index] : kUfuncs[index - kFirstUfunc];
+}
+
+bool op_is_quiet(Op op) noexcept {
+  const int index = static_cast<int>(op);
+  return index >= kFirstUfunc && kQuiet[index - kFirstUfunc];
 }
 
 DType op_result_type(Op op, DType t) noexcept {

@@ -114,6 +114,8 @@ const OpInfo& op_info(Op op) noexcept;
 DType op_result_type(Op op, DType t) noexcept;
 /// The identity of a reduction in type t, as a constant; has_identity must hold.
 Constant op_identity(Op op, DType t) noexcept;
+/// True for rows that never report a floating-point event.
+bool op_is_quiet(Op op) noexcept;
 /// Op by name; Op::kCount when there is none.
 Op op_by_name(const char* name) noexcept;
 /// A readable listing, for dumps and tests.

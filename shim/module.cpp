@@ -95,6 +95,27 @@ PyObject* uninstall(PyObject*, PyObject*) {
 
 PyObject* is_installed(PyObject*, PyObject*) { return PyBool_FromLong(dispatch::gate::installed); }
 
+PyObject* evaluate(PyObject*, PyObject*) {
+  if (Runtime* runtime = Runtime::get(); runtime && !runtime->memory().abandoned()) {
+    try {
+      dispatch::Recorder::get().evaluate_all();
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      return nullptr;
+    }
+  }
+  Py_RETURN_NONE;
+}
+
+PyObject* wait_for_compiler(PyObject*, PyObject*) {
+  if (Runtime* runtime = Runtime::get()) {
+    Py_BEGIN_ALLOW_THREADS;
+    runtime->executor().wait_for_compiler();
+    Py_END_ALLOW_THREADS;
+  }
+  Py_RETURN_NONE;
+}
+
 PyObject* graph(PyObject*, PyObject*) {
   if (!Runtime::get()) return PyUnicode_FromString("digraph gpushim {\n}\n");
   return PyUnicode_FromString(dispatch::Recorder::get().dot().c_str());
@@ -184,6 +205,13 @@ PyObject* stats(PyObject*, PyObject*) {
   if (Runtime::get()) {
     auto recorder = dispatch::Recorder::get().counters();
     const auto& graph = recorder.graph;
+    const kernels::CompilerCounters compiler = Runtime::get()->executor().compiler_counters();
+    if (!put(memory.get(), "compiled_programs", compiler.launched + 0ull) ||
+        !put(memory.get(), "compiled_kernels", compiler.compiled + 0ull) ||
+        !put(memory.get(), "cached_kernels", compiler.disk_hits + 0ull) ||
+        !put(memory.get(), "compiler_failures", compiler.failures + 0ull)) {
+      return nullptr;
+    }
     if (!put(memory.get(), "values", graph.values + 0ull) || !put(memory.get(), "programs", graph.programs + 0ull) ||
         !put(memory.get(), "evaluated_values", graph.fused + 0ull) ||
         !put(memory.get(), "dropped_values", graph.dropped + 0ull)) {
@@ -272,6 +300,8 @@ PyMethodDef kMethods[] = {
     {"is_installed", is_installed, METH_NOARGS, "Whether NumPy's calls are intercepted."},
     {"set_enabled", set_enabled, METH_O, "Switch this thread on, off or back to the default; returns what it was."},
     {"synchronize", synchronize, METH_NOARGS, "Wait for the device; floating-point warnings arrive here."},
+    {"evaluate", evaluate, METH_NOARGS, "Evaluate what is pending, without waiting for the device."},
+    {"wait_for_compiler", wait_for_compiler, METH_NOARGS, "Wait until no kernel is being compiled (benchmarks)."},
     {"graph", graph, METH_NOARGS, "The pending graph in DOT."},
     {"stats", stats, METH_NOARGS, "What ran where and why, and the memory counters."},
     {"reset_stats", reset_stats, METH_NOARGS, "Zero the function counters."},

@@ -35,6 +35,10 @@ def install(device: str | None = None, min_bytes: int | None = None, **settings:
             return True
         options = {s.name: values[s.name] for s in _settings.SETTINGS if s.used_by == "option"}
         options["library_path"] = _library_path()
+        for setting in _settings.SETTINGS:
+            if setting.used_by == "environment" and values[setting.name] != setting.default:
+                value = values[setting.name]
+                os.environ[setting.variable] = str(int(value) if isinstance(value, bool | int) else value)
         options["profile"] = values["profile"] or values["report"] != "off"
         try:
             description = _shim.install(values["device"], values["min_bytes"], options)

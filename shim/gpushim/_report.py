@@ -118,6 +118,14 @@ def _memory_lines(memory: dict) -> list[str]:
     if memory.get("fetches"):
         faults += f", {memory['fetches']:,} single elements fetched"
     lines.append(faults)
+    if memory.get("values"):
+        fused = (
+            f"  fused: {memory['values']:,} results in {memory['programs']:,} programs, "
+            f"{memory['dropped_values']:,} never stored"
+        )
+        if memory.get("compiled_programs"):
+            fused += f"; {memory['compiled_programs']:,} runs of compiled kernels"
+        lines.insert(0, fused)
     if memory.get("spills") or memory.get("evictions"):
         lines.append(
             f"  device full: {memory.get('spills', 0):,} blocks spilled, {memory.get('evictions', 0):,} copies dropped"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Setting:
-    """One row of the table. `kind` is "choice", "count" or "flag"."""
+    """One row of the table. `kind` is "choice", "count", "flag" or "path"."""
 
     name: str
     kind: str
@@ -22,7 +22,8 @@ class Setting:
     option: str = ""
     #: What a bare option without a value means ("--report" is "--report=text"); None: it needs one.
     bare: str | None = None
-    #: "install": an argument of the extension; "option": an entry of its options; "python": used here only.
+    #: "install": an argument of the extension; "option": an entry of its options; "environment": the extension reads the
+    #: variable, which install() sets; "python": used here only.
     used_by: str = "option"
 
     @property
@@ -46,6 +47,10 @@ class Setting:
             parsed = _parse_count(value)
             if parsed is not None:
                 return parsed
+        elif self.kind == "path":
+            allowed = "a folder"
+            if isinstance(value, str | os.PathLike):
+                return os.fspath(value)
         else:
             allowed = ", ".join(self.choices)
             if isinstance(value, str) and value.strip().lower() in self.choices:
@@ -125,6 +130,34 @@ SETTINGS: tuple[Setting, ...] = (
         False,
         option="--dump",
         help="Write every program that is evaluated to standard error, instruction by instruction.",
+    ),
+    Setting(
+        "jit",
+        "flag",
+        True,
+        used_by="environment",
+        help="Compile programs that run often, on a background thread. Off: the interpreter runs everything.",
+    ),
+    Setting(
+        "jit_dump",
+        "path",
+        "",
+        used_by="environment",
+        help="A folder that receives the listing and the source of every compiled program.",
+    ),
+    Setting(
+        "cache_dir",
+        "path",
+        "",
+        used_by="environment",
+        help="Where compiled kernels are kept between processes. Empty: gpushim in $XDG_CACHE_HOME or ~/.cache.",
+    ),
+    Setting(
+        "cache_bytes",
+        "count",
+        256 << 20,
+        used_by="environment",
+        help="Most that the kept kernels may take on disk, in bytes; the least recently used go first.",
     ),
     Setting(
         "strict",
