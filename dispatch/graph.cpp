@@ -284,22 +284,17 @@ void Graph::give_up_home(Value* old, const Value& v) {
 void Graph::settle_in(Value* v, Block* home) {
   limit_size(v);
   give_up_home(static_cast<Value*>(home->node), *v);  // what reads it may then read memory
-  const auto inlines = [&] {
-    for (int i = 0; i < v->n_loads; ++i) {
-      if (is_inlined(v->loads[i])) return true;
-    }
-    return false;
-  };
-  if (v->is_fold() ? home->readers > 0 : (inlines() && stores_over_inlined_loads(*v, home))) {
-    std::vector<Value*> inputs;
-    for (int i = 0; i < v->n_loads; ++i) {
-      if (is_inlined(v->loads[i])) inputs.push_back(v->loads[i].value);
-    }
-    evaluate(std::move(inputs));
+  count_home_reads(v, home);
+  // What only this value's own line of in-place updates loads is loaded where it is stored.
+  const bool others = home->readers != v->home_reads;
+  std::vector<Value*> inputs;
+  for (int i = 0; i < v->n_loads && others; ++i) {
+    if (is_inlined(v->loads[i])) inputs.push_back(v->loads[i].value);
   }
+  if (!inputs.empty() && (v->is_fold() || stores_over_inlined_loads(*v, home))) evaluate(std::move(inputs));
   auto* old = static_cast<Value*>(home->node);
   memory_.set_pending(home, v, v->partial || home->readers > 0);
-  if (home->readers > 0) doom_readers(v, old, home);
+  if (home->readers != v->home_reads) doom_readers(home);
   v->home = home;
   append(v);
   ++counters_.values;
@@ -311,16 +306,22 @@ void Graph::settle_in(Value* v, Block* home) {
   }
 }
 
-/// What loads the memory that v overwrites must be evaluated before v: nothing recorded after v may depend on it.
-void Graph::doom_readers(Value* v, const Value* old, const Block* home) {
+/// Loads of the home's present memory that lead to v alone.
+void Graph::count_home_reads(Value* v, const Block* home) noexcept {
+  const auto* old = static_cast<const Value*>(home->node);
   std::uint32_t from_old = 0;
+  v->home_reads = 0;
   for (int i = 0; i < v->n_loads; ++i) {
     const Load& load = v->loads[i];
-    v->home_reads += load.value == nullptr && load.block == home;
+    v->home_reads += load.value == nullptr && load.guarded && load.block == home;
     from_old += load.value != nullptr && load.value == old;
   }
-  if (old != nullptr && from_old > 0 && old->refs == from_old) v->home_reads += old->home_reads;
-  if (home->readers == v->home_reads) return;
+  if (from_old > 0 && old->refs == from_old) v->home_reads += old->home_reads;
+}
+
+/// What loads memory that was just given to another value must be evaluated before that one: nothing recorded from now
+/// on may depend on it.
+void Graph::doom_readers(const Block* home) noexcept {
   const std::uint32_t mark = mark_ + 1;
   mark_ += 2;
   for (Value* w = first_; w != nullptr; w = w->next) w->doomed |= loads_memory(w, home, mark);

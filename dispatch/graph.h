@@ -92,7 +92,8 @@ class Graph {
   void limit_size(Value* value);
   bool stores_over_inlined_loads(const Value& value, const gpu::Block* home);
   void give_up_home(Value* old, const Value& value);
-  void doom_readers(Value* value, const Value* old, const gpu::Block* home);
+  void count_home_reads(Value* value, const gpu::Block* home) noexcept;
+  void doom_readers(const gpu::Block* home) noexcept;
 
   bool loads_memory(Value* value, const gpu::Block* block, std::uint32_t mark) const noexcept;
   void add_readers_of(const gpu::Block* block, Value* except, std::vector<Value*>* roots);
