@@ -175,13 +175,24 @@ void Fuser::add_operand(const Place& place, DType dtype, const std::int64_t* str
 }
 
 int Fuser::emit_code(const Code& code) {
-  for (std::size_t i = code_.size(); i-- > 0;) {
-    if (code_[i] == code) return static_cast<int>(i);
+  // A table of the last instruction by hash, checked against the code: entries of code that was dropped do no harm.
+  std::uint64_t hash = static_cast<std::uint64_t>(code.op) * 0x9e3779b97f4a7c15u;
+  for (const int part : {static_cast<int>(code.type), static_cast<int>(code.to), int{code.slot}, int{code.a},
+                         int{code.b}, int{code.c}}) {
+    hash = (hash ^ static_cast<std::uint64_t>(part + 1)) * 0xff51afd7ed558ccdu;
+    hash ^= hash >> 29;
+  }
+  std::int16_t* known = &by_hash_[hash % kHashRows * kHashWays];
+  for (int way = 0; way < kHashWays; ++way) {
+    const auto i = static_cast<std::size_t>(known[way]);
+    if (i < code_.size() && code_[i] == code) return static_cast<int>(i);
   }
   if (code_.size() == kernels::kMaxInstructions) {
     failed_ = true;
     return 0;
   }
+  std::copy_backward(known, known + kHashWays - 1, known + kHashWays);
+  known[0] = static_cast<std::int16_t>(code_.size());
   code_.push_back(code);
   return static_cast<int>(code_.size()) - 1;
 }

@@ -40,6 +40,7 @@ class Fuser {
 
  private:
   static constexpr int kNone = -1;
+  static constexpr int kHashRows = 64, kHashWays = 4;
 
   /// An instruction over virtual registers: each is written once.
   struct Code {
@@ -82,6 +83,7 @@ class Fuser {
   gpu::DevicePtr slot_words_[kernels::kFpSlots];
   std::vector<Code> code_;  ///< instruction i writes virtual register i
   std::vector<int> last_use_;
+  std::int16_t by_hash_[kHashRows * kHashWays] = {};
   std::vector<Known> known_;
   std::vector<Root> roots_;
   std::vector<Value*> inlined_;

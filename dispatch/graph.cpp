@@ -143,6 +143,7 @@ void Graph::abandon(Value* v) noexcept {
 }
 
 bool Graph::released(Block* block) noexcept {
+  const gpu::Guard guard = memory_.guard();  // once, not for every edge
   auto* v = static_cast<Value*>(block->node);
   if (v == nullptr && block->readers == 0) return false;
   if (v != nullptr && (v->can_inline() || v->refs == 0) && v->pins == 0) {
@@ -240,8 +241,29 @@ bool Graph::link_to(Value* v, Load& load, Value* producer) {
   return true;
 }
 
+/// Instructions of the values that would be inlined, each once, as if a value were always read at the same index; the
+/// memory that they load goes to places_.
+std::int32_t Graph::count_program(const Value& v, std::uint32_t mark) {
+  std::int32_t n = v.n_instructions;
+  for (int i = 0; i < v.n_loads; ++i) {
+    const Load& load = v.loads[i];
+    if (is_inlined(load)) {
+      if (std::exchange(load.value->mark, mark) != mark) n += count_program(*load.value, mark);
+      continue;
+    }
+    const std::pair<const Block*, std::int64_t> place{memory_of(load), load.offset};
+    if (std::find(places_.begin(), places_.end(), place) == places_.end()) places_.push_back(place);
+  }
+  return n;
+}
+
 /// Keeps the program of a value within bounds, while the arrays of what it reads are still there.
 void Graph::limit_size(Value* v) {
+  if (v->weight <= kMaxWeight && v->reads <= kMaxReads) return;
+  // The bounds count what several values share once for each; now count it once.
+  places_.clear();
+  v->weight = count_program(*v, ++mark_);
+  v->reads = static_cast<std::int32_t>(places_.size());
   if (v->weight <= kMaxWeight && v->reads <= kMaxReads) return;
   fuser_.begin(v->ndim, v->shape, fp_base_);
   if (fuser_.add(v) && fuser_.finish() && fuser_.instructions() <= kMaxWeight && fuser_.reads() <= kMaxReads + 1) {

@@ -30,6 +30,7 @@
 
 #include <cstddef>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "dispatch/fuser.h"
@@ -89,6 +90,7 @@ class Graph {
 
   void split(Value* value, int d, std::int64_t inner);
   bool link_to(Value* value, Load& load, Value* producer);
+  std::int32_t count_program(const Value& value, std::uint32_t mark);
   void limit_size(Value* value);
   bool stores_over_inlined_loads(const Value& value, const gpu::Block* home);
   void give_up_home(Value* old, const Value& value);
@@ -110,6 +112,7 @@ class Graph {
   Launch& launch_;
   gpu::DevicePtr fp_base_;
   Fuser fuser_;
+  std::vector<std::pair<const gpu::Block*, std::int64_t>> places_;
   Value* first_ = nullptr;  ///< values with a home, oldest first
   Value* last_ = nullptr;
   Value* free_ = nullptr;

@@ -134,6 +134,8 @@ void Memory::drop_export(Block* block) noexcept {
   if (block->exports > 0) --block->exports;
 }
 
+Guard Memory::guard() noexcept { return Guard(impl_->lock); }
+
 void Memory::set_recorder(Evaluator evaluator, Releaser releaser) noexcept {
   impl_->evaluator = evaluator;
   impl_->releaser = releaser;

@@ -17,6 +17,7 @@
 
 #include "gpu/block.h"
 #include "gpu/device.h"
+#include "gpu/lock.h"
 
 namespace gpushim::gpu {
 
@@ -88,6 +89,8 @@ class Memory {
   void drop_export(Block* block) noexcept;
 
   // --- pending values (the recorder)
+  /// Holds the lock over several of the next calls; nothing may be evaluated meanwhile.
+  Guard guard() noexcept;
   void set_recorder(Evaluator evaluator, Releaser releaser) noexcept;
   /// Any state -> kPending. The device copy is made valid first when the node reads or keeps some of the old value.
   /// Throws OutOfMemory; then nothing changed.
