@@ -1,6 +1,9 @@
 // Python arguments as operands: exact arrays, scalars, and where their bytes live. Host code, under the GIL.
 #pragma once
 
+#include <algorithm>
+#include <utility>
+
 #include "dispatch/geometry.h"
 #include "dispatch/runtime.h"
 #include "dispatch/types.h"
@@ -66,6 +69,20 @@ inline bool interesting(PyObject* object, std::int64_t min_bytes) noexcept {
   if (bytes >= min_bytes) return bytes > 0;
   return gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(object))) &&
          interesting_array(object, bytes);
+}
+
+/// Two small arrays whose broadcast is not: x[:, None] - y[None, :].
+inline bool grows_by_broadcasting(PyObject* x, PyObject* y, std::int64_t min_bytes) noexcept {
+  if (!PyArray_CheckExact(x) || !PyArray_CheckExact(y)) return false;
+  auto* a = reinterpret_cast<PyArrayObject_fields*>(x);
+  auto* b = reinterpret_cast<PyArrayObject_fields*>(y);
+  if (a->nd < 2 && b->nd < 2) return false;
+  if (a->nd < b->nd) std::swap(a, b);
+  std::int64_t bytes = PyDataType_ELSIZE(a->descr);
+  for (int d = 0, lead = a->nd - b->nd; d < a->nd; ++d) {
+    bytes *= d < lead ? a->dimensions[d] : std::max(a->dimensions[d], b->dimensions[d - lead]);
+  }
+  return bytes >= min_bytes;
 }
 
 /// True when the two arrays are the same elements in the same order.

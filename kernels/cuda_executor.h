@@ -27,6 +27,7 @@ class CudaExecutor final : public Executor {
     return {c.launched, c.interpreted, c.compiled, c.disk_hits, c.failed};
   }
   void wait_for_compiler() override { jit_.wait_idle(); }
+  void stop_compiler() noexcept override { jit_.stop(); }
   Jit& jit() noexcept { return jit_; }
 
  private:

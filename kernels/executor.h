@@ -77,6 +77,8 @@ class Executor {
   virtual CompilerCounters compiler_counters() const noexcept { return {}; }
   /// Until no kernel is being compiled. For tests and benchmarks: nobody else waits for a compiler.
   virtual void wait_for_compiler() {}
+  /// Before the process ends: the compiler's thread must not be inside a library that is being unloaded.
+  virtual void stop_compiler() noexcept {}
 };
 
 std::unique_ptr<Executor> make_host_executor(gpu::Device& device);

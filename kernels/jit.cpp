@@ -40,7 +40,9 @@ JitSettings JitSettings::from_environment() {
 
 Jit::Jit(JitSettings settings) : settings_(std::move(settings)), table_(std::make_unique<Table>()) {}
 
-Jit::~Jit() {
+Jit::~Jit() { stop(); }
+
+void Jit::stop() noexcept {
   if (worker_ != nullptr) worker_->stop();
 }
 

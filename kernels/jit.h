@@ -97,6 +97,8 @@ class Jit {
   JitCounters counters() const noexcept;
   /// Blocks until no job is left. For tests and benchmarks.
   void wait_idle();
+  /// Drops waiting jobs and waits for the running one; nothing is compiled from now on.
+  void stop() noexcept;
 
  private:
   struct Table;

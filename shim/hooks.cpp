@@ -51,7 +51,7 @@ bool any_interesting(PyObject* const* args, Py_ssize_t n) noexcept {
   for (Py_ssize_t i = 0; i < n; ++i) {
     if (dispatch::interesting(args[i], min_bytes)) return true;
   }
-  return false;
+  return n == 2 && dispatch::grows_by_broadcasting(args[0], args[1], min_bytes);
 }
 
 /// The one door where C++ exceptions end: a route's failure becomes a fallback.

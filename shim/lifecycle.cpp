@@ -3,6 +3,7 @@
 // Whoever installs a SIGSEGV handler after us must end up below ours, chained to by it. fork needs nothing here:
 // pthread_atfork in gpu/ makes a child CPU-only, and the doors see that.
 #include "compat/pyref.h"
+#include "dispatch/runtime.h"
 #include "shim/around_method.h"
 #include "shim/door_parts.h"
 
@@ -39,6 +40,8 @@ bool hook_function(PatchList& patches, const char* module_name, const char* name
 PyObject* leave_device(PyObject*, PyObject*) {
   gpu::Memory* memory = gpu::Memory::get();
   if (memory && !memory->abandoned()) {
+    // NVRTC loads more libraries while it compiles, and their exit handlers would run before any of ours.
+    dispatch::Runtime::get()->executor().stop_compiler();
     try {
       memory->synchronize();
     } catch (...) {

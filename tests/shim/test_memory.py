@@ -119,3 +119,23 @@ def test_uninstall_brings_every_block_home():
         assert gpushim.location(c + c) == "device"  # foreign memory is read at once
     """
     check_script(script)
+
+
+def test_small_arrays_whose_broadcast_is_big_go_to_the_device():
+    script = """
+        # install by hand
+        import gpushim
+        import numpy as np
+        gpushim.install(device="host")
+        x, y = np.arange(600.0), np.arange(700.0)
+        calls = lambda: sum(r["device_calls"] for r in gpushim._shim.stats()["functions"])
+        before = calls()
+        d = x[:, None] - y[None, :]
+        e = x[:, None] * y
+        assert calls() - before == 2 and gpushim.location(d) == gpushim.location(e) == "device"
+        assert d[5, 7] == -2 and e[5, 7] == 35
+        before = calls()
+        x + x, x[:, None] + x[:, None], y[:3, None] * y[:4]
+        assert calls() == before
+    """
+    check_script(script)
