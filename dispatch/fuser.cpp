@@ -13,21 +13,6 @@ using kernels::Op;
 
 namespace {
 
-int inputs_of(Op op) {
-  switch (op) {
-    case Op::kLoad:
-    case Op::kConst:
-    case Op::kIndex:
-      return 0;
-    case Op::kCast:
-      return 1;
-    case Op::kSelect:
-      return 3;
-    default:
-      return kernels::op_info(op).n_inputs;
-  }
-}
-
 DType result_of(Op op, DType type, DType to) {
   if (op == Op::kCast) return to;
   return static_cast<int>(op) <= static_cast<int>(Op::kSelect) ? type : kernels::op_result_type(op, type);
@@ -101,7 +86,7 @@ int Fuser::emit(const Value& value, const IndexMap* map) {
     } else if (in.op == Op::kConst) {
       reg = constant(value.constants[in.a], in.type);
     } else {
-      const int n = inputs_of(in.op);
+      const int n = kernels::op_info(in.op).n_inputs;
       Code code{in.op, in.type, in.op == Op::kCast ? in.to : in.type, kernels::kNoFpSlot, kNone, kNone, kNone};
       const bool may_report = in.op == Op::kCast ||
                               (static_cast<int>(in.op) > static_cast<int>(Op::kSelect) && !kernels::op_is_quiet(in.op));
@@ -257,7 +242,7 @@ bool Fuser::allocate_registers() {
   last.assign(static_cast<std::size_t>(n), -1);
   for (int i = 0; i < n; ++i) {
     const Code& c = code_[i];
-    const int inputs = inputs_of(c.op);
+    const int inputs = kernels::op_info(c.op).n_inputs;
     if (inputs > 0) last[c.a] = i;
     if (inputs > 1) last[c.b] = i;
     if (inputs > 2) last[c.c] = i;
@@ -278,7 +263,7 @@ bool Fuser::allocate_registers() {
   program_.n_instructions = 0;
   for (int i = 0; i < n; ++i) {
     const Code& c = code_[i];
-    const int inputs = inputs_of(c.op);
+    const int inputs = kernels::op_info(c.op).n_inputs;
     if (last[i] < 0) continue;  // nobody uses it
     if (inputs > 0) release(c.a, i);
     if (inputs > 1) release(c.b, i);

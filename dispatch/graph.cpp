@@ -32,6 +32,14 @@ Extent bytes_of(int ndim, const std::int64_t* shape, const std::int64_t* strides
 
 bool meet(const Extent& a, const Extent& b) noexcept { return a.low < b.high && b.low < a.high; }
 
+std::vector<Value*> inlined_by(const Value& v) {
+  std::vector<Value*> values;
+  for (int i = 0; i < v.n_loads; ++i) {
+    if (is_inlined(v.loads[i])) values.push_back(v.loads[i].value);
+  }
+  return values;
+}
+
 bool same_shape(const Value& a, const Value& b) noexcept {
   return a.ndim == b.ndim && std::equal(a.shape, a.shape + a.ndim, b.shape);
 }
@@ -271,18 +279,13 @@ void Graph::limit_size(Value* v) {
     v->reads = fuser_.reads() - 1;
     return;
   }
-  std::vector<Value*> inputs;
-  for (int i = 0; i < v->n_loads; ++i) {
-    if (is_inlined(v->loads[i])) inputs.push_back(v->loads[i].value);
-  }
-  evaluate(std::move(inputs));
+  evaluate(inlined_by(*v));
   v->weight = v->n_instructions;
   v->reads = v->n_loads;
 }
 
 /// Does the code inlined into a value load memory of its home at other elements than the one that is stored?
 bool Graph::stores_over_inlined_loads(const Value& v, const Block* home) {
-  if (home->readers == 0) return false;
   fuser_.begin(v.ndim, v.shape, fp_base_);
   if (!fuser_.add(const_cast<Value*>(&v))) return true;
   const Extent stored = bytes_of(v.ndim, v.shape, v.strides, v.offset, v.dtype);
@@ -308,12 +311,10 @@ void Graph::settle_in(Value* v, Block* home) {
   give_up_home(static_cast<Value*>(home->node), *v);  // what reads it may then read memory
   count_home_reads(v, home);
   // What only this value's own line of in-place updates loads is loaded where it is stored.
-  const bool others = home->readers != v->home_reads;
-  std::vector<Value*> inputs;
-  for (int i = 0; i < v->n_loads && others; ++i) {
-    if (is_inlined(v->loads[i])) inputs.push_back(v->loads[i].value);
+  if (home->readers != v->home_reads) {
+    std::vector<Value*> inputs = inlined_by(*v);
+    if (!inputs.empty() && (v->is_fold() || stores_over_inlined_loads(*v, home))) evaluate(std::move(inputs));
   }
-  if (!inputs.empty() && (v->is_fold() || stores_over_inlined_loads(*v, home))) evaluate(std::move(inputs));
   auto* old = static_cast<Value*>(home->node);
   memory_.set_pending(home, v, v->partial || home->readers > 0);
   if (home->readers != v->home_reads) doom_readers(home);
@@ -540,9 +541,7 @@ void Graph::finish_group(Value* const* group, std::size_t n) noexcept {
   counters_.fused += n;
   for (std::size_t i = 0; i < n; ++i) group[i]->evaluated = true;
   for (Value* v : fuser_.inlined()) {
-    if (!v->evaluated) {
-      v->inlined = true;
-    }
+    if (!v->evaluated) v->inlined = true;
   }
   for (std::size_t i = 0; i < n; ++i) {
     Value* v = group[i];

@@ -70,7 +70,6 @@ class Graph {
   bool released(gpu::Block* block) noexcept;
 
   bool empty() const noexcept { return first_ == nullptr; }
-  std::size_t waiting() const noexcept { return waiting_; }
   struct Counters {
     std::uint64_t values, programs, fused, dropped;  ///< recorded; run; values computed in them; never computed
   };

@@ -2,7 +2,6 @@
 #include "dispatch/recorder.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <vector>
 
@@ -147,8 +146,6 @@ void Recorder::evaluate_all() {
 void Recorder::record(When when) {
   const std::lock_guard guard(mutex_);
   ++counters_.nodes;
-  const bool profile = Runtime::get()->settings.profile;
-  const auto begin = profile ? std::chrono::steady_clock::now() : std::chrono::steady_clock::time_point{};
   try {
     take(when);
   } catch (const gpu::OutOfMemory&) {  // what is pending can't be spilled
@@ -157,9 +154,6 @@ void Recorder::record(When when) {
     take(when);
   }
   if (Runtime::get()->settings.eager) memory_.synchronize();
-  if (profile) {
-    counters_.evaluate_ns += static_cast<std::uint64_t>((std::chrono::steady_clock::now() - begin).count());
-  }
 }
 
 void Recorder::take(When when) {
@@ -200,24 +194,18 @@ void Recorder::record_program(const kernels::Program& program, When when) {
   for (int store = 0; store < stores; ++store) {
     Value* value = make_value(program, store);
     const Binding& target = node_.bindings[value->foreign_result];
-    if (target.block == nullptr) {
-      try {
-        graph_.link(value);
-      } catch (...) {
-        graph_.abandon(value);
-        throw;
-      }
-      graph_.compute(value);
-      continue;
-    }
     try {
       graph_.link(value);
-      graph_.settle_in(value, target.block);
+      if (target.block != nullptr) graph_.settle_in(value, target.block);
     } catch (...) {
       graph_.abandon(value);
       throw;
     }
-    if (now || graph_.must_not_wait()) graph_.settle(target.block, gpu::Access::kRead);
+    if (target.block == nullptr) {
+      graph_.compute(value);
+    } else if (now || graph_.must_not_wait()) {
+      graph_.settle(target.block, gpu::Access::kRead);
+    }
   }
   if (now) copy_foreign_out();
 }
@@ -252,9 +240,8 @@ Value* Recorder::make_value(const kernels::Program& program, int store) {
     const kernels::Instruction& in = program.instructions[i];
     if (in.op == Op::kStore || (needed >> in.dst & 1) == 0) continue;
     keep[n++] = static_cast<std::uint8_t>(i);
-    if (in.op == Op::kLoad || in.op == Op::kConst || in.op == Op::kIndex) continue;
-    const int inputs = in.op == Op::kCast ? 1 : in.op == Op::kSelect ? 3 : kernels::op_info(in.op).n_inputs;
-    needed |= 1u << in.a;
+    const int inputs = kernels::op_info(in.op).n_inputs;
+    if (inputs > 0) needed |= 1u << in.a;
     if (inputs > 1) needed |= 1u << in.b;
     if (inputs > 2) needed |= 1u << in.c;
   }

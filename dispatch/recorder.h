@@ -57,7 +57,6 @@ class Recorder final : private Graph::Launch {
 
   struct Counters {
     std::uint64_t nodes;
-    std::uint64_t evaluate_ns;  ///< only while profiling: binding, copies and launches
     Graph::Counters graph;
   };
   Counters counters() noexcept;

@@ -214,11 +214,8 @@ PyObject* stats(PyObject*, PyObject*) {
     }
     if (!put(memory.get(), "values", graph.values + 0ull) || !put(memory.get(), "programs", graph.programs + 0ull) ||
         !put(memory.get(), "evaluated_values", graph.fused + 0ull) ||
-        !put(memory.get(), "dropped_values", graph.dropped + 0ull)) {
-      return nullptr;
-    }
-    if (!put(memory.get(), "nodes", recorder.nodes + 0ull) ||
-        !put(memory.get(), "evaluate_ns", recorder.evaluate_ns + 0ull)) {
+        !put(memory.get(), "dropped_values", graph.dropped + 0ull) ||
+        !put(memory.get(), "nodes", recorder.nodes + 0ull)) {
       return nullptr;
     }
   }
