@@ -69,7 +69,6 @@ Attempt route_arg(const Call& call, bool is_max) {
   if (!scalar_result) made = new_result(descr, result_ndim, result_shape);
   Recorder& recorder = Recorder::get();
   auto& work_item = recorder.next<kernels::ArgReduce>();
-  work_item = {};
   work_item.type = self.dtype;
   work_item.is_max = is_max;
   work_item.outer_ndim = static_cast<std::uint8_t>(outer.ndim);

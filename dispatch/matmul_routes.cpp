@@ -111,7 +111,6 @@ bool record_fold(const Operand& a, const Operand& b, DType type, bool conjugate,
 bool record_matmul(const Operand& a, const Operand& b, const Operand& target, const Space& batch, const Shape& how) {
   Matrix ma = left(a, how), mb = right(b, how);
   auto& work = Recorder::get().next<kernels::MatMul>();
-  work = {};
   Space lines;
   lines.broadcast(batch.ndim, batch.shape);
   lines.add(ma.batch_ndim, ma.batch_shape, ma.batch_strides);

@@ -28,31 +28,6 @@ class PooledWorkspace final : public kernels::Workspace {
   std::vector<gpu::Scratch> held_;
 };
 
-void launch(kernels::Executor& executor, kernels::Workspace& workspace, kernels::Program& program,
-            const DevicePtr* addresses, int n) {
-  for (int i = 0; i < n; ++i) program.operands[i].base = addresses[i];
-  executor.run(program, workspace);
-}
-void launch(kernels::Executor& executor, kernels::Workspace& workspace, kernels::Scan& scan, const DevicePtr* addresses,
-            int) {
-  scan.in = addresses[0];
-  scan.out = addresses[1];
-  executor.scan(scan, workspace);
-}
-void launch(kernels::Executor& executor, kernels::Workspace& workspace, kernels::ArgReduce& reduce,
-            const DevicePtr* addresses, int) {
-  reduce.in = addresses[0];
-  reduce.out = addresses[1];
-  executor.arg_reduce(reduce, workspace);
-}
-void launch(kernels::Executor& executor, kernels::Workspace& workspace, kernels::MatMul& matmul,
-            const DevicePtr* addresses, int) {
-  matmul.a = addresses[0];
-  matmul.b = addresses[1];
-  matmul.c = addresses[2];
-  executor.matmul(matmul, workspace);
-}
-
 DevicePtr offset_by(DevicePtr base, std::int64_t bytes) { return base + static_cast<DevicePtr>(bytes); }
 std::int64_t offset_in(const Binding& b) { return b.data - b.block->base; }
 
@@ -157,9 +132,8 @@ void Recorder::record(When when) {
 }
 
 void Recorder::take(When when) {
-  const auto* program = std::get_if<kernels::Program>(&node_.work);
-  if (program != nullptr && becomes_value(*program)) {
-    record_program(*program, when);
+  if (node_.task == nullptr && becomes_value(node_.program)) {
+    record_program(node_.program, when);
   } else {
     run_directly();
   }
@@ -303,8 +277,13 @@ void Recorder::run(Fuser& fuser) {
     if (p.block != nullptr && p.write) addresses[i] = offset_by(lease.write(p.block, p.whole), p.offset);
   }
   if (Runtime::get()->settings.dump) dump(program);
-  launch(executor_, workspace, program, addresses, program.n_operands);
+  launch(program, workspace, addresses);
   lease.commit();
+}
+
+void Recorder::launch(kernels::Program& program, kernels::Workspace& workspace, const DevicePtr* addresses) {
+  for (int i = 0; i < program.n_operands; ++i) program.operands[i].base = addresses[i];
+  executor_.run(program, workspace);
 }
 
 // ---- foreign memory: its owner may change it as soon as the call returns
@@ -358,7 +337,11 @@ void Recorder::run_directly() {
       if (!b.block || !b.write) continue;
       addresses[i] = offset_by(lease.write(b.block, b.whole && covers_block(b)), offset_in(b));
     }
-    std::visit([&](auto& work) { launch(executor_, workspace, work, addresses, node_.n_bindings); }, node_.work);
+    if (node_.task != nullptr) {
+      node_.task->run(executor_, workspace, addresses);
+    } else {
+      launch(node_.program, workspace, addresses);
+    }
     lease.commit();
   }
   copy_foreign_out();

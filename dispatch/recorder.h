@@ -4,13 +4,14 @@
 // Steps of a node: (1) a route fills `next()`: the work with operand i described by binding i; (2) `record()` takes it.
 //   - A program becomes a value of the pending graph (graph.h) and is evaluated when somebody looks.
 //   - A program that stores to foreign or shared memory is evaluated at once, with everything it reads fused in.
-//   - Scans, argument reductions and matrix products run at once, after what they read was evaluated.
+//   - Tasks (scans, argument reductions, matrix products...) run at once, after what they read was evaluated.
 //
 // One lock guards the graph. Recording happens under the GIL; evaluation on any thread, also inside the fault handler.
 #pragma once
 
+#include <memory>
 #include <mutex>
-#include <variant>
+#include <type_traits>
 
 #include "dispatch/graph.h"
 #include "dispatch/operand.h"
@@ -33,7 +34,8 @@ struct Node {
   static constexpr int kMaxBindings = kernels::kMaxOperands;
   int n_bindings = 0;
   Binding bindings[kMaxBindings];
-  std::variant<kernels::Program, kernels::Scan, kernels::ArgReduce, kernels::MatMul> work;
+  kernels::Program program;
+  std::unique_ptr<kernels::Task> task;  ///< null: the program
 
   int bind_read(const Operand& operand) noexcept;
   /// every_element: no element of the operand keeps its old value.
@@ -46,12 +48,19 @@ class Recorder final : private Graph::Launch {
  public:
   static Recorder& get();
 
-  /// An empty node to fill; W is the kind of work.
+  /// An empty node to fill; W is a program or a kind of task.
   template <class W>
   W& next() {
     node_.n_bindings = 0;
-    if (!std::holds_alternative<W>(node_.work)) node_.work.template emplace<W>();
-    return std::get<W>(node_.work);
+    node_.task.reset();
+    if constexpr (std::is_same_v<W, kernels::Program>) {
+      return node_.program;
+    } else {
+      auto task = std::make_unique<W>();
+      W& work = *task;
+      node_.task = std::move(task);
+      return work;
+    }
   }
   Node& node() noexcept { return node_; }
 
@@ -97,6 +106,7 @@ class Recorder final : private Graph::Launch {
   void copy_foreign_in();
   void copy_foreign_out();
   void run(Fuser& fuser) override;
+  void launch(kernels::Program& program, kernels::Workspace& workspace, const gpu::DevicePtr* addresses);
 
   gpu::Memory& memory_;
   kernels::Executor& executor_;

@@ -21,8 +21,18 @@ class Workspace {
   virtual gpu::DevicePtr allocate(std::size_t bytes) = 0;  ///< throws OutOfMemory
 };
 
+class Executor;
+
+/// Work that is not a program. Whoever runs it has bound memory to it, and gives the device addresses in the order of
+/// binding; `run` hands itself to the executor's function for its kind.
+class Task {
+ public:
+  virtual ~Task() = default;
+  virtual void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) = 0;
+};
+
 /// ufunc.accumulate along one axis: out[o, i] = out[o, i-1] op in[o, i].
-struct Scan {
+struct Scan final : Task {
   Op op;
   DType type;
   bool sequential;          ///< not associative: strictly in order
@@ -33,10 +43,12 @@ struct Scan {
   std::int64_t in_outer[kMaxDims], out_outer[kMaxDims];  ///< byte strides
   std::int64_t in_stride, out_stride;                    ///< byte strides along the axis
   gpu::DevicePtr fp_status;
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
 
 /// argmax / argmin along one axis; first occurrence wins, NaN wins over everything (as NumPy). Result int64.
-struct ArgReduce {
+struct ArgReduce final : Task {
   DType type;
   bool is_max;
   std::uint8_t outer_ndim;
@@ -45,12 +57,14 @@ struct ArgReduce {
   gpu::DevicePtr in, out;
   std::int64_t in_outer[kMaxDims], out_outer[kMaxDims];
   std::int64_t in_stride;
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
 
 /// Batched C[b] = op(A[b]) @ B[b]; op conjugates A when conjugate_a (vdot, vecdot, vecmat). Any strides: the executor
 /// uses the library's transpose flags where one stride of each matrix is its itemsize (or a dimension is 1), and
 /// otherwise copies through workspace. bool: logical or of ands. Integers wrap. float16 accumulates in float32.
-struct MatMul {
+struct MatMul final : Task {
   DType type;
   bool conjugate_a;
   std::int64_t m, n, k;  ///< k == 0 fills C with zeros
@@ -59,6 +73,8 @@ struct MatMul {
   gpu::DevicePtr a, b, c;
   std::int64_t a_batch[kMaxDims], b_batch[kMaxDims], c_batch[kMaxDims];  ///< byte strides, 0 broadcasts
   std::int64_t a_row, a_col, b_row, b_col, c_row, c_col;                 ///< byte strides
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
 
 /// What the compiler of hot programs did.
@@ -80,6 +96,23 @@ class Executor {
   /// Before the process ends: the compiler's thread must not be inside a library that is being unloaded.
   virtual void stop_compiler() noexcept {}
 };
+
+inline void Scan::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  in = addresses[0];
+  out = addresses[1];
+  executor.scan(*this, workspace);
+}
+inline void ArgReduce::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  in = addresses[0];
+  out = addresses[1];
+  executor.arg_reduce(*this, workspace);
+}
+inline void MatMul::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  a = addresses[0];
+  b = addresses[1];
+  c = addresses[2];
+  executor.matmul(*this, workspace);
+}
 
 std::unique_ptr<Executor> make_host_executor(gpu::Device& device);
 std::unique_ptr<Executor> make_cuda_executor(gpu::Device& device);  ///< throws DeviceUnavailable when not built in
