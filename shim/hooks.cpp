@@ -17,6 +17,7 @@
 #include "dispatch/fp_status.h"
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
+#include "shim/elision.h"
 #include "shim/patches.h"
 
 namespace gpushim::shim {
@@ -99,6 +100,7 @@ PyObject* offer(FunctionStatistics& row, bool pure, Route&& route, Original&& or
   bool profile = dispatch::Runtime::get()->settings.profile;
   std::uint64_t begin = profile ? now_ns() : 0;
   Attempt attempt = guarded(route);
+  g_device_leads = attempt.done;
   if (attempt.done) {
     ++row.device_calls;
     if (profile) row.device_ns += now_ns() - begin;
@@ -433,9 +435,13 @@ bool install_hooks() {
     g_ass_subscript =
         patches().swap(&mapping->mp_ass_subscript, static_cast<objobjargproc>(ass_subscript_hook), "mp_ass_subscript");
   }
+  install_elision();
   return true;
 }
 
-void uninstall_hooks() noexcept { patches().restore(); }
+void uninstall_hooks() noexcept {
+  uninstall_elision();
+  patches().restore();
+}
 
 }  // namespace gpushim::shim

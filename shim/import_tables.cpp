@@ -199,4 +199,21 @@ void redirect_imports(std::span<const Import> imports) noexcept {
   }
 }
 
+void redirect_imports_of(const void* function, std::span<const Import> imports) noexcept {
+  Dl_info owner;
+  if (::dladdr(function, &owner) == 0) return;
+  for (const Import& import : imports) {
+    if (!*import.original) *import.original = find_function(import.name);
+  }
+  const auto visit = [&](const dl_phdr_info& info) {
+    if (info.dlpi_addr == reinterpret_cast<std::uintptr_t>(owner.dli_fbase)) Object(info).redirect(imports);
+  };
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* info, std::size_t, void* argument) {
+        (*static_cast<decltype(visit)*>(argument))(*info);
+        return 0;
+      },
+      const_cast<void*>(static_cast<const void*>(&visit)));
+}
+
 }  // namespace gpushim::shim
