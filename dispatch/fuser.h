@@ -31,7 +31,13 @@ class Fuser {
   /// False when there are not enough registers; the program is then of no use.
   bool finish();
 
+  /// Takes a program that was fused before: its places and constants must follow.
+  void restore(const kernels::Program& program) { program_ = program; }
+  void set_place(int operand, const Place& place) noexcept { places_[operand] = place; }
+  void set_inlined(Value* const* values, std::size_t n) { inlined_.assign(values, values + n); }
+
   kernels::Program& program() noexcept { return program_; }
+  const kernels::Program& program() const noexcept { return program_; }
   const Place& place(int operand) const noexcept { return places_[operand]; }
   int instructions() const noexcept { return static_cast<int>(code_.size()); }
   int reads() const noexcept { return n_operands_; }

@@ -224,6 +224,7 @@ void Graph::split(Value* v, int d, std::int64_t inner) {
   v->shape[d] = v->shape[d + 1] / inner;
   v->shape[d + 1] = inner;
   ++v->ndim;
+  v->rehash();
 }
 
 bool Graph::link_to(Value* v, Load& load, Value* producer) {
@@ -249,10 +250,10 @@ bool Graph::link_to(Value* v, Load& load, Value* producer) {
   return true;
 }
 
-/// Instructions of the values that would be inlined, each once, as if a value were always read at the same index; the
-/// memory that they load goes to places_.
+/// Instructions but loads of the values that would be inlined, each once, as if a value were always read at the same
+/// index; the memory that they load goes to places_.
 std::int32_t Graph::count_program(const Value& v, std::uint32_t mark) {
-  std::int32_t n = v.n_instructions;
+  std::int32_t n = v.n_instructions - v.n_loads;
   for (int i = 0; i < v.n_loads; ++i) {
     const Load& load = v.loads[i];
     if (is_inlined(load)) {
@@ -270,7 +271,7 @@ void Graph::limit_size(Value* v) {
   if (v->weight <= kMaxWeight && v->reads <= kMaxReads) return;
   // The bounds count what several values share once for each; now count it once.
   places_.clear();
-  v->weight = count_program(*v, ++mark_);
+  v->weight = count_program(*v, ++mark_) + static_cast<std::int32_t>(places_.size());
   v->reads = static_cast<std::int32_t>(places_.size());
   if (v->weight <= kMaxWeight && v->reads <= kMaxReads) return;
   fuser_.begin(v->ndim, v->shape, fp_base_);
@@ -462,12 +463,25 @@ void Graph::evaluate(std::vector<Value*> roots) {
 
 /// Fuses the longest run of roots that can share a program, and returns its length; 0 when not even one fits.
 std::size_t Graph::build_group(Value* const* roots, std::size_t n) {
+  std::size_t candidates = 1;
+  while (candidates < n && candidates < kernels::kMaxOperands && joins(roots, candidates, *roots[candidates]))
+    ++candidates;
+  const bool known = fused_before_.walk(roots, candidates, ++mark_);
+  if (known) {
+    if (const std::size_t count = fused_before_.restore(&fuser_)) return count;
+  }
+  const std::size_t count = fuse(roots, candidates);
+  if (known && count > 0) fused_before_.keep(fuser_, count);
+  return count;
+}
+
+std::size_t Graph::fuse(Value* const* roots, std::size_t n) {
   std::size_t limit = n;
   for (;;) {
     fuser_.begin(roots[0]->ndim, roots[0]->shape, fp_base_);
     if (!fuser_.add(roots[0])) return 0;
     std::size_t count = 1;
-    while (count < limit && joins(roots, count, *roots[count]) && fuser_.add(roots[count])) ++count;
+    while (count < limit && fuser_.add(roots[count])) ++count;
     const bool fits = fuser_.finish();
     if (fits && (count == 1 || !stores_over_other_loads(roots, count))) return count;
     if (count == 1) return 0;

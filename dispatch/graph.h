@@ -34,6 +34,7 @@
 #include <vector>
 
 #include "dispatch/fuser.h"
+#include "dispatch/program_cache.h"
 #include "gpu/memory.h"
 
 namespace gpushim::dispatch {
@@ -72,8 +73,13 @@ class Graph {
   bool empty() const noexcept { return first_ == nullptr; }
   struct Counters {
     std::uint64_t values, programs, fused, dropped;  ///< recorded; run; values computed in them; never computed
+    std::uint64_t found;                             ///< programs that were fused before
   };
-  Counters counters() const noexcept { return counters_; }
+  Counters counters() const noexcept {
+    Counters c = counters_;
+    c.found = fused_before_.hits();
+    return c;
+  }
   /// The graph in DOT.
   std::string dot() const;
 
@@ -101,6 +107,7 @@ class Graph {
   void add_needed(Value* value, std::uint32_t mark, std::vector<Value*>* roots);
   void evaluate(std::vector<Value*> roots);
   std::size_t build_group(Value* const* roots, std::size_t n);
+  std::size_t fuse(Value* const* roots, std::size_t n);
   bool joins(Value* const* group, std::size_t n, const Value& value) const;
   bool stores_over_other_loads(Value* const* group, std::size_t n) const;
   void split_and_run(Value* value);
@@ -111,6 +118,7 @@ class Graph {
   Launch& launch_;
   gpu::DevicePtr fp_base_;
   Fuser fuser_;
+  ProgramCache fused_before_;
   std::vector<std::pair<const gpu::Block*, std::int64_t>> places_;
   Value* first_ = nullptr;  ///< values with a home, oldest first
   Value* last_ = nullptr;

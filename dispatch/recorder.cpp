@@ -239,6 +239,7 @@ Value* Recorder::make_value(const kernels::Program& program, int store) {
   v->offset = target.block ? offset_in(target) : 0;
   std::copy_n(program.operands[result].strides, program.ndim - program.reduction.ndim, v->strides);
   if (target.block != nullptr) v->partial = !(target.whole && covers_block(target)) && !store_everywhere(v, target);
+  v->rehash();
   return v;
 }
 

@@ -17,6 +17,10 @@
 //   3. A value that can't be inlined (a reduction, a partial store) keeps its home until it was evaluated.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
 #include "dispatch/index_map.h"
 #include "gpu/block.h"
 #include "kernels/program.h"
@@ -24,6 +28,31 @@
 namespace gpushim::dispatch {
 
 struct Value;
+
+/// Two independent 64-bit hashes: together they stand for what was hashed.
+struct CodeHash {
+  std::uint64_t a = 0x9e3779b97f4a7c15u, b = 0xc2b2ae3d27d4eb4fu;
+
+  void mix(std::uint64_t word) noexcept {
+    a = (a ^ word) * 0xff51afd7ed558ccdu;
+    a ^= a >> 32;
+    b = (b + word) * 0xc4ceb9fe1a85ec53u;
+    b ^= b >> 29;
+  }
+  void mix(const void* bytes, std::size_t n) noexcept {
+    const char* at = static_cast<const char*>(bytes);
+    for (; n >= 8; at += 8, n -= 8) {
+      std::uint64_t word;
+      std::memcpy(&word, at, 8);
+      mix(word);
+    }
+    if (n == 0) return;
+    std::uint64_t word = 0;
+    std::memcpy(&word, at, n);
+    mix(word ^ n << 56);
+  }
+  bool operator==(const CodeHash&) const = default;
+};
 
 struct Load {
   gpu::Block* block;    ///< memory; for a value in the graph, its home when this was recorded; null: foreign
@@ -49,13 +78,15 @@ struct Value {
   std::uint32_t refs;        ///< loads that name it
   std::uint32_t pins;        ///< an evaluation works on it
   std::uint32_t mark;        ///< visited in this walk
+  std::uint32_t number_in_walk;
   std::uint32_t batch;       ///< taken into this evaluation
   std::uint32_t home_reads;  ///< loads of the home's old memory that lead to this value alone
   bool doomed;     ///< loads memory that a later value will overwrite: not inlined into anything recorded from now on
   bool evaluated;  ///< its home holds it
   bool inlined;    ///< was computed inside another value while it had a home: the next time it is stored
 
-  // --- what it computes
+  // --- what it computes: copied as it is from a call plan, but for the loads' places and scalars' constants
+  CodeHash hash;                ///< of all that follows but the places of loads and of the store, and the constants
   bool partial;                 ///< stores only some bytes of the home: the others keep the old value
   std::uint8_t foreign_result;  ///< home is null in a value that is evaluated at once: where the result goes
   bool has_index;               ///< its own code or that of an inlined value uses the linear index
@@ -77,9 +108,43 @@ struct Value {
   kernels::Instruction instructions[kMaxInstructions];
   kernels::Constant constants[kMaxConstants];
 
+  /// Takes over what another value computes.
+  void copy_code(const Value& from) noexcept;
+  /// After a change of the code or the geometry.
+  void rehash() noexcept;
+
   bool is_fold() const noexcept { return reduction.ndim > 0; }
   bool can_inline() const noexcept { return !is_fold() && !partial; }
 };
+
+inline void Value::copy_code(const Value& from) noexcept {
+  constexpr std::size_t begin = offsetof(Value, hash), end = offsetof(Value, loads);
+  std::memcpy(reinterpret_cast<char*>(this) + begin, reinterpret_cast<const char*>(&from) + begin, end - begin);
+  std::copy_n(from.loads, n_loads, loads);
+  std::copy_n(from.instructions, n_instructions, instructions);
+  std::copy_n(from.constants, n_constants, constants);
+}
+
+inline void Value::rehash() noexcept {
+  const auto word = [](auto... parts) {
+    std::uint64_t packed = 0;
+    ((packed = packed << 8 | static_cast<std::uint8_t>(parts)), ...);
+    return packed;
+  };
+  hash = {};
+  hash.mix(word(ndim, n_loads, n_instructions, n_constants, result, mask, dtype, reduction.ndim));
+  hash.mix(shape, ndim * sizeof *shape);
+  hash.mix(strides, (ndim - reduction.ndim) * sizeof *strides);
+  hash.mix(fp_status);
+  hash.mix(instructions, n_instructions * sizeof *instructions);
+  for (int i = 0; i < n_loads; ++i) {
+    hash.mix(word(loads[i].dtype));
+    hash.mix(loads[i].strides, ndim * sizeof *loads[i].strides);
+  }
+  if (!is_fold()) return;
+  hash.mix(word(reduction.op, reduction.type, reduction.value, reduction.has_initial, reduction.sequential));
+  if (reduction.has_initial) hash.mix(&reduction.initial, sizeof reduction.initial);
+}
 
 /// True when a load must still be computed inside its reader.
 inline bool is_inlined(const Load& load) noexcept {

@@ -215,6 +215,7 @@ PyObject* stats(PyObject*, PyObject*) {
     if (!put(memory.get(), "values", graph.values + 0ull) || !put(memory.get(), "programs", graph.programs + 0ull) ||
         !put(memory.get(), "evaluated_values", graph.fused + 0ull) ||
         !put(memory.get(), "dropped_values", graph.dropped + 0ull) ||
+        !put(memory.get(), "found_programs", graph.found + 0ull) ||
         !put(memory.get(), "nodes", recorder.nodes + 0ull)) {
       return nullptr;
     }
