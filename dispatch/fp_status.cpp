@@ -20,7 +20,10 @@ FpStatus::FpStatus() {
 
 int FpStatus::slot(const char* function) {
   for (int i = 0; i < used_; ++i) {
-    if (names_[i] == function || std::strcmp(names_[i], function) == 0) return i;
+    if (names_[i] == function) return i;
+  }
+  for (int i = 0; i < used_; ++i) {
+    if (std::strcmp(names_[i], function) == 0) return i;
   }
   if (used_ == kSlots) return kSlots - 1;
   names_[used_] = function;

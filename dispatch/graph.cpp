@@ -168,6 +168,7 @@ bool Graph::released(Block* block) noexcept {
 
 void Graph::link(Value* v) {
   unguarded_ = false;
+  gpu::Guard guard = memory_.guard();  // once, not for every load
   v->weight = v->n_instructions;
   v->reads = 0;
   for (int i = 0; i < v->n_loads; ++i) {
@@ -180,6 +181,7 @@ void Graph::link(Value* v) {
         continue;
       }
       if (link_to(v, load, producer)) continue;
+      guard.release();
       evaluate({producer});
     }
     load.guarded = memory_.add_reader(load.block);

@@ -7,8 +7,8 @@
 // number of the first equal one. With the same hash the fuser would do the same again: the program is taken from the
 // cache, and the walk's blocks and constants are put into it.
 //
-//     y = a * x + b, twice in a loop, with new arrays: walk = code of add; edge to value 1 (code of multiply; block 0 at
-//     0; block 1 at 0); block 2 at 0; stored to block 3. The second time the same hash: blocks 0 to 3 are others.
+//     y = a * x + b, twice in a loop, with new arrays: walk = code of add; edge to value 1 (code of multiply; block 0
+//     at 0; block 1 at 0); block 2 at 0; stored to block 3. The second time the same hash: blocks 0 to 3 are others.
 #pragma once
 
 #include <cstdint>

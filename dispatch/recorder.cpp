@@ -118,17 +118,47 @@ void Recorder::evaluate_all() {
   graph_.settle_all();
 }
 
-void Recorder::record(When when) {
-  const std::lock_guard guard(mutex_);
+template <class Take>
+void Recorder::retry_without_pending(Take&& take) {
   ++counters_.nodes;
   try {
-    take(when);
+    take();
   } catch (const gpu::OutOfMemory&) {  // what is pending can't be spilled
     if (graph_.empty()) throw;
     graph_.settle_all();
-    take(when);
+    take();
   }
+}
+
+void Recorder::record(When when) {
+  const std::lock_guard guard(mutex_);
+  retry_without_pending([&] { take(when); });
   if (Runtime::get()->settings.eager) memory_.synchronize();
+}
+
+void Recorder::record(const Value& code, const Spot* loads, const kernels::Constant* constants, const Spot& store) {
+  const std::lock_guard guard(mutex_);
+  retry_without_pending([&] {
+    Value* v = graph_.start();
+    v->copy_code(code);
+    for (int i = 0; i < v->n_loads; ++i) {
+      v->loads[i].block = loads[i].block;
+      v->loads[i].offset = loads[i].offset;
+    }
+    std::copy_n(constants, v->n_constants, v->constants);
+    v->offset = store.offset;
+    wait_in(v, store.block);
+    if (graph_.must_not_wait()) graph_.settle(store.block, gpu::Access::kRead);
+  });
+}
+
+bool Recorder::code_of_node(Value* code) {
+  if (node_.task != nullptr || !becomes_value(node_.program) || count_stores(node_.program) != 1) return false;
+  *code = {};
+  code->mask = kernels::kNoRegister;
+  fill_value(node_.program, 0, code);
+  const Binding& target = node_.bindings[code->foreign_result];
+  return target.block != nullptr && !code->partial && code->mask == kernels::kNoRegister && code->offset == 0;
 }
 
 void Recorder::take(When when) {
@@ -166,15 +196,10 @@ void Recorder::record_program(const kernels::Program& program, When when) {
   if (now) copy_foreign_in();
   const int stores = count_stores(program);
   for (int store = 0; store < stores; ++store) {
-    Value* value = make_value(program, store);
+    Value* value = graph_.start();
+    fill_value(program, store, value);
     const Binding& target = node_.bindings[value->foreign_result];
-    try {
-      graph_.link(value);
-      if (target.block != nullptr) graph_.settle_in(value, target.block);
-    } catch (...) {
-      graph_.abandon(value);
-      throw;
-    }
+    wait_in(value, target.block);
     if (target.block == nullptr) {
       graph_.compute(value);
     } else if (now || graph_.must_not_wait()) {
@@ -184,9 +209,19 @@ void Recorder::record_program(const kernels::Program& program, When when) {
   if (now) copy_foreign_out();
 }
 
+/// Links the value, and lets it wait in its home if it has one.
+void Recorder::wait_in(Value* value, gpu::Block* home) {
+  try {
+    graph_.link(value);
+    if (home != nullptr) graph_.settle_in(value, home);
+  } catch (...) {
+    graph_.abandon(value);
+    throw;
+  }
+}
+
 /// The value of the program's result number `store`, without its edges. foreign_result names the result's binding.
-Value* Recorder::make_value(const kernels::Program& program, int store) {
-  Value* v = graph_.start();
+void Recorder::fill_value(const kernels::Program& program, int store, Value* v) {
   v->ndim = program.ndim;
   std::copy_n(program.shape, program.ndim, v->shape);
   v->fp_status = program.fp_status;
@@ -240,7 +275,6 @@ Value* Recorder::make_value(const kernels::Program& program, int store) {
   std::copy_n(program.operands[result].strides, program.ndim - program.reduction.ndim, v->strides);
   if (target.block != nullptr) v->partial = !(target.whole && covers_block(target)) && !store_everywhere(v, target);
   v->rehash();
-  return v;
 }
 
 /// A masked store to all of a block is a choice between the new value and the old one, and can be inlined like any.

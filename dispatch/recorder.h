@@ -74,6 +74,17 @@ class Recorder final : private Graph::Launch {
   /// Takes the node. kNow: its result or its floating-point events are wanted. Throws gpu::OutOfMemory or
   /// gpu::DeviceError; then every array is as it was.
   void record(When when = When::kLater);
+
+  /// A place in coherent memory.
+  struct Spot {
+    gpu::Block* block;
+    std::int64_t offset;
+  };
+  /// Records a value whose code is known: its loads, its first constants and its whole, dense store are given. Throws.
+  void record(const Value& code, const Spot* loads, const kernels::Constant* constants, const Spot& store);
+  /// The code of the node's value, for that; false unless the node makes one value that stores a whole block.
+  bool code_of_node(Value* code);
+
   /// Evaluates whatever is pending. Throws.
   void evaluate_all();
   /// The pending graph in DOT.
@@ -100,7 +111,10 @@ class Recorder final : private Graph::Launch {
   bool becomes_value(const kernels::Program& program) const;
   void take(When when);
   void record_program(const kernels::Program& program, When when);
-  Value* make_value(const kernels::Program& program, int store);
+  void fill_value(const kernels::Program& program, int store, Value* value);
+  void wait_in(Value* value, gpu::Block* home);
+  template <class Take>
+  void retry_without_pending(Take&& take);
   bool store_everywhere(Value* value, const Binding& target);
   void run_directly();
   void copy_foreign_in();

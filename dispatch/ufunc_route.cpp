@@ -9,6 +9,7 @@
 
 #include "dispatch/assign.h"
 #include "dispatch/builder.h"
+#include "dispatch/call_plan.h"
 #include "dispatch/fp_status.h"
 #include "dispatch/placement.h"
 #include "dispatch/recorder.h"
@@ -207,6 +208,7 @@ int load_input(ProgramBuilder& build, Node& node, const Operand& input, DType ty
 }  // namespace
 
 Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
+  if (PyObject* result = run_planned(entry, call)) return Attempt::success(result);
   Parsed p;
   Reason reason;
   if (!parse(entry, call, &p, &reason)) return Attempt::fallback(reason);
@@ -356,6 +358,8 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
   }
   const char* name = entry.ufunc->name;
   program.fp_status = FpStatus::get().word_for(name, mask);
+  const bool plannable = p.nout == 1 && !copied[0] && !strict && entry.ops[0] != Op::power && entry.ops[0] != Op::ldexp;
+  if (plannable) plan_call(entry, call, p.inputs, loop.types, *targets[0], loop.descriptors[p.nin]);
   recorder.record(strict ? Recorder::When::kNow : Recorder::When::kLater);
   for (int i = 0; i < p.nout; ++i) {
     if (copied[i] && !record_assign(p.outputs[i], copies[i].operand, p.has_mask ? &p.mask : nullptr, 0, &reason)) {

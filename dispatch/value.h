@@ -75,9 +75,9 @@ struct Value {
   std::uint64_t number;  ///< in the order of recording
   Value* next;           ///< list of values that have a home and are not evaluated
   Value* prev;
-  std::uint32_t refs;        ///< loads that name it
-  std::uint32_t pins;        ///< an evaluation works on it
-  std::uint32_t mark;        ///< visited in this walk
+  std::uint32_t refs;  ///< loads that name it
+  std::uint32_t pins;  ///< an evaluation works on it
+  std::uint32_t mark;  ///< visited in this walk
   std::uint32_t number_in_walk;
   std::uint32_t batch;       ///< taken into this evaluation
   std::uint32_t home_reads;  ///< loads of the home's old memory that lead to this value alone
