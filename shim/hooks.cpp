@@ -1,9 +1,12 @@
 // Compute seams. Host code, under the GIL.
 //
-// The way of a call: NumPy's pointer leads to a hook; the hook looks for an argument that makes the device worth a
-// thought (`interesting`) and otherwise calls the original at once; `offer` hands the call to its route, counts the
-// outcome, and on fallback calls the original with the untouched arguments. Ufuncs share one hook and find their entry
-// by address; every method has a hook of its own, made by the templates below, because C methods carry no data.
+// The way of a call: NumPy's pointer leads to a hook. A hook does one thing itself, because every small call in the
+// program pays for it: it asks whether the arguments are *dull* (small, and not in a block), and if so jumps to the
+// original. It calls nothing else and so saves no registers. All other calls go to a function beside it that is not
+// inlined: it looks again, exactly (`interesting`, the gate), `offer` hands the call to its route, counts the outcome,
+// and on fallback calls the original with the untouched arguments. Ufuncs share one hook, since NumPy gives all of them
+// one vectorcall function, and find their entry by address; every method has a hook of its own, made by the templates
+// below, because C methods carry no data.
 #include "shim/hooks.h"
 
 #include <chrono>
@@ -18,6 +21,7 @@
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
 #include "shim/elision.h"
+#include "shim/check.h"
 #include "shim/patches.h"
 
 namespace gpushim::shim {
@@ -35,15 +39,37 @@ PatchList& patches() {
   return *list;
 }
 
-PyObject* out_name() noexcept {
-  static PyObject* name = PyUnicode_InternFromString("out");
-  return name;
-}
-
 PyObject* g_fallback_error;
 
 std::uint64_t now_ns() noexcept {
   return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+// --- the quick look
+
+/// Small and not in a block, or no exact array at all; `bytes` becomes the array's size. No call, no lock.
+inline bool dull(PyObject* object, std::uint64_t min_bytes, std::uint64_t* bytes) noexcept {
+  *bytes = 0;
+  if (!PyArray_CheckExact(object)) return true;
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  *bytes = static_cast<std::uint64_t>(dispatch::array_bytes(object));
+  return *bytes < min_bytes && !gpu::Memory::contains(PyArray_DATA(array));
+}
+inline bool dull(PyObject* object) noexcept {
+  std::uint64_t bytes;
+  return dull(object, dispatch::Runtime::get()->settings.min_bytes, &bytes);
+}
+
+/// Nothing here, and no broadcast of two of them, can be worth the device. More than three: not known. Without a loop,
+/// so that hooks need few registers.
+inline bool all_dull(PyObject* const* objects, Py_ssize_t n) noexcept {
+  const std::uint64_t min_bytes = dispatch::Runtime::get()->settings.min_bytes;
+  std::uint64_t first, second, product;
+  if (n < 1 || n > 3 || !dull(objects[0], min_bytes, &first)) return n == 0;
+  if (n == 1) return true;
+  if (!dull(objects[1], min_bytes, &second)) return false;
+  if (n == 2) return !__builtin_mul_overflow(first, second, &product) && product < min_bytes;
+  return dull(objects[2], min_bytes, &first);
 }
 
 /// Is the device worth a thought for these arguments?
@@ -67,18 +93,6 @@ Attempt guarded(Route&& route) noexcept {
   }
 }
 
-/// GPUSHIM_CHECK: NumPy's own result for the same call must agree. Only for calls that change no argument.
-template <class Original>
-bool agrees(const FunctionStatistics& row, PyObject* result, Original&& original) noexcept {
-  dispatch::DisabledHere off;
-  auto expected = compat::steal(original());
-  auto module = compat::steal(PyImport_ImportModule("gpushim._check"));
-  auto verdict = compat::steal(
-      expected && module ? PyObject_CallMethod(module.get(), "compare", "sOO", row.name, result, expected.get())
-                         : nullptr);
-  return static_cast<bool>(verdict);
-}
-
 /// Tells what fell back, where the settings ask for it; false with FallbackError set under strict.
 bool note_fallback(const FunctionStatistics& row, Reason reason) noexcept {
   const auto& settings = dispatch::Runtime::get()->settings;
@@ -94,18 +108,32 @@ bool note_fallback(const FunctionStatistics& row, Reason reason) noexcept {
   return false;
 }
 
-/// Offers a call to its route, else runs the original. `pure`: the call changes none of its arguments.
-template <class Route, class Original>
-PyObject* offer(FunctionStatistics& row, bool pure, Route&& route, Original&& original) noexcept {
-  bool profile = dispatch::Runtime::get()->settings.profile;
+/// How to run NumPy's function on copies of a call's arguments, for GPUSHIM_CHECK: `invoke` takes the objects.
+template <class Invoke>
+struct Replay {
+  PyObject* const* objects;
+  Py_ssize_t n;
+  Invoke invoke;
+};
+template <class Invoke>
+Replay(PyObject* const*, Py_ssize_t, Invoke) -> Replay<Invoke>;
+
+/// Offers a call to its route, else runs the original.
+template <class Route, class Original, class Invoke>
+PyObject* offer(FunctionStatistics& row, Route&& route, Original&& original, const Replay<Invoke>& replay) noexcept {
+  const auto& settings = dispatch::Runtime::get()->settings;
+  const bool profile = settings.profile;
+  CheckCopies copies;
+  if (settings.check) copies.take(replay.objects, replay.n);
   std::uint64_t begin = profile ? now_ns() : 0;
   Attempt attempt = guarded(route);
   g_device_leads = attempt.done;
   if (attempt.done) {
     ++row.device_calls;
     if (profile) row.device_ns += now_ns() - begin;
-    if (attempt.result && (!dispatch::FpStatus::get().report() || (pure && dispatch::Runtime::get()->settings.check &&
-                                                                   !agrees(row, attempt.result, original)))) {
+    if (!attempt.result) return nullptr;
+    if (!dispatch::FpStatus::get().report() ||
+        (copies.taken() && !copies.agree(row.name, attempt.result, replay.objects[0], replay.invoke))) {
       Py_DECREF(attempt.result);
       return nullptr;
     }
@@ -154,21 +182,39 @@ class UfuncTable {
 };
 UfuncTable g_ufuncs;
 
-PyObject* ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+[[gnu::noinline]] PyObject* consider_ufunc(PyObject* ufunc, PyObject* const* args, std::size_t nargsf,
+                                           PyObject* kwnames) {
   UfuncSeam* seam = g_ufuncs.find(ufunc);
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   // The gate reads a thread-local, which costs a call in a shared library: most calls end before it.
   if (!any_interesting(args, total) || !dispatch::gate::open()) return seam->original(ufunc, args, nargsf, kwnames);
   Call call{args, nargs, kwnames};
-  bool pure = nargs == reinterpret_cast<PyUFuncObject*>(ufunc)->nin && !kwnames;
   return offer(
-      *seam->calls, pure,
+      *seam->calls,
       [&] {
         return seam->elementwise ? dispatch::ufunc_call(seam->entry, call)
                                  : dispatch::route_matmul(reinterpret_cast<PyUFuncObject*>(ufunc), call);
       },
-      [&] { return seam->original(ufunc, args, nargsf, kwnames); });
+      [&] { return seam->original(ufunc, args, nargsf, kwnames); },
+      Replay{args, total, [&](PyObject* const* copies) {
+               return seam->original(ufunc, copies, static_cast<std::size_t>(nargs), kwnames);
+             }});
+}
+
+/// What all of NumPy's ufuncs had as vectorcall when the first was patched.
+vectorcallfunc g_ufunc_original;
+
+PyObject* ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  Py_ssize_t total = PyVectorcall_NARGS(nargsf) + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  if (all_dull(args, total)) [[likely]]
+    return g_ufunc_original(ufunc, args, nargsf, kwnames);
+  return consider_ufunc(ufunc, args, nargsf, kwnames);
+}
+
+/// For a ufunc whose vectorcall somebody else had changed already.
+PyObject* other_ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+  return consider_ufunc(ufunc, args, nargsf, kwnames);
 }
 
 using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
@@ -176,7 +222,8 @@ FastMethod g_reduce, g_accumulate;
 
 template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
           FunctionStatistics* UfuncEntry::* kRow>
-PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+[[gnu::noinline]] PyObject* consider_ufunc_method(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs,
+                                                  PyObject* kwnames) {
   UfuncSeam* seam = g_ufuncs.find(ufunc);
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (!seam || !seam->elementwise || !(seam->entry.*kRow) || !any_interesting(args, total) || !dispatch::gate::open()) {
@@ -184,8 +231,18 @@ PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t n
   }
   Call call{args, nargs, kwnames};
   return offer(
-      *(seam->entry.*kRow), nargs <= 3 && (!kwnames || !PySequence_Contains(kwnames, out_name())),
-      [&] { return kRoute(seam->entry, call); }, [&] { return (*kOriginal)(ufunc, args, nargs, kwnames); });
+      *(seam->entry.*kRow), [&] { return kRoute(seam->entry, call); },
+      [&] { return (*kOriginal)(ufunc, args, nargs, kwnames); },
+      Replay{args, total, [&](PyObject* const* copies) { return (*kOriginal)(ufunc, copies, nargs, kwnames); }});
+}
+
+template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
+          FunctionStatistics* UfuncEntry::* kRow>
+PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  // ndarray.sum passes seven arguments; the first says how much work there is.
+  if (nargs > 0 && dull(args[0])) [[likely]]
+    return (*kOriginal)(ufunc, args, nargs, kwnames);
+  return consider_ufunc_method<kOriginal, kRoute, kRow>(ufunc, args, nargs, kwnames);
 }
 
 // --- array functions and ndarray methods
@@ -197,10 +254,12 @@ struct MethodSeam {
   const char* name;
   PyCFunction original = nullptr;
   FunctionStatistics* row = nullptr;
+  bool checked = true;  ///< by GPUSHIM_CHECK: what it returns is defined
 };
 
-/// Does this function concern the device without any interesting array (np.arange makes one from numbers)?
-enum class Interest { kArguments, kAlways, kList };
+/// What makes the device worth a thought: an interesting argument, one in the list that comes first, nothing (the
+/// function makes an array from numbers), or whole numbers that bound the length of what is made (np.arange).
+enum class Interest { kArguments, kAlways, kList, kLength };
 
 bool list_interesting(PyObject* object) noexcept {
   if (!PyTuple_Check(object) && !PyList_Check(object)) return false;
@@ -209,27 +268,68 @@ bool list_interesting(PyObject* object) noexcept {
 
 template <Interest kInterest>
 bool concerns(PyObject* const* args, Py_ssize_t total) noexcept {
-  if constexpr (kInterest == Interest::kAlways) return true;
+  if constexpr (kInterest == Interest::kAlways || kInterest == Interest::kLength) return true;
   if (kInterest == Interest::kList && total > 0 && list_interesting(args[0])) return true;
   return any_interesting(args, total);
 }
 
+/// All are whole numbers, and what they count is small whatever its type.
+inline bool short_length(PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) noexcept {
+  constexpr std::uint64_t kLargestItem = 32;
+  std::uint64_t sum = 0;
+  if (kwnames) return false;
+  for (Py_ssize_t i = 0; i < nargs; ++i) {
+    if (!PyLong_CheckExact(args[i])) return false;
+    int overflow;
+    const long value = PyLong_AsLongAndOverflow(args[i], &overflow);
+    if (overflow != 0 || value > INT32_MAX || value < -INT32_MAX) return false;
+    sum += static_cast<std::uint64_t>(value < 0 ? -value : value);
+  }
+  return sum * kLargestItem < dispatch::Runtime::get()->settings.min_bytes;
+}
+
+/// The quick look of one function's hook; `self` is an argument of methods alone.
+template <bool kMethod, Interest kInterest>
+inline bool dull_call(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) noexcept {
+  const Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+  if constexpr (kInterest == Interest::kAlways) return false;
+  if constexpr (kInterest == Interest::kLength) return short_length(args, nargs, kwnames);
+  if constexpr (kInterest == Interest::kList) {
+    if (total > 0 && list_interesting(args[0])) return false;
+  }
+  if constexpr (kMethod) return dull(self) && all_dull(args, total);
+  return all_dull(args, total);
+}
+
 /// Module functions have the module as self and are not told about it; methods have the array as first argument.
-template <bool kMethod, Interest kInterest, class Original>
+/// `replay` runs NumPy's function on other objects: `self` (of methods), then the arguments.
+template <bool kMethod, Interest kInterest, class Original, class Invoke>
 PyObject* offer_fast(MethodSeam& seam, Route route, PyObject* self, PyObject* const* args, Py_ssize_t nargs,
-                     PyObject* kwnames, Original&& original) {
+                     PyObject* kwnames, Original&& original, Invoke&& replay) {
   constexpr Py_ssize_t kMost = 15;
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if constexpr (!kMethod) {
     if (!concerns<kInterest>(args, total) || !dispatch::gate::open()) return original();
-    return offer(*seam.row, false, [&] { return route(Call{args, nargs, kwnames}); }, original);
+    return offer(
+        *seam.row, [&] { return route(Call{args, nargs, kwnames}); }, original,
+        Replay{args, seam.checked ? total : 0, [&](PyObject* const* copies) { return replay(self, copies); }});
   } else {
     if (total > kMost || (!concerns<kInterest>(&self, 1) && !concerns<kInterest>(args, total))) return original();
     if (!dispatch::gate::open()) return original();
     PyObject* all[kMost + 1] = {self};
     for (Py_ssize_t i = 0; i < total; ++i) all[i + 1] = args[i];
-    return offer(*seam.row, false, [&] { return route(Call{all, nargs + 1, kwnames}); }, original);
+    return offer(
+        *seam.row, [&] { return route(Call{all, nargs + 1, kwnames}); }, original,
+        Replay{all, seam.checked ? total + 1 : 0,
+               [&](PyObject* const* copies) { return replay(copies[0], copies + 1); }});
   }
+}
+
+PyObject* call_with_tuple(PyCFunction function, PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  auto tuple = compat::steal(PyTuple_New(n));
+  if (!tuple) return nullptr;
+  for (Py_ssize_t i = 0; i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(args[i]));
+  return function(self, tuple.get());
 }
 
 /// The hooks for one function, one for each calling convention; kId makes them distinct functions.
@@ -237,22 +337,52 @@ template <int kId, bool kMethod, Interest kInterest>
 struct MethodHook {
   static inline MethodSeam seam;
   static inline Route route;
+  using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
 
   static PyObject* fast(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
-    auto original = reinterpret_cast<PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t)>(seam.original);
-    return offer_fast<kMethod, kInterest>(seam, route, self, args, nargs, nullptr,
-                                          [&] { return original(self, args, nargs); });
+    if (dull_call<kMethod, kInterest>(self, args, nargs, nullptr)) [[likely]]
+      return reinterpret_cast<Fast>(seam.original)(self, args, nargs);
+    return consider(self, args, nargs);
+  }
+  [[gnu::noinline]] static PyObject* consider(PyObject* self, PyObject* const* args, Py_ssize_t nargs) {
+    auto original = reinterpret_cast<Fast>(seam.original);
+    return offer_fast<kMethod, kInterest>(
+        seam, route, self, args, nargs, nullptr, [&] { return original(self, args, nargs); },
+        [&](PyObject* other, PyObject* const* others) { return original(other, others, nargs); });
   }
   static PyObject* fast_keywords(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+    if (dull_call<kMethod, kInterest>(self, args, nargs, kwnames)) [[likely]]
+      return reinterpret_cast<FastMethod>(seam.original)(self, args, nargs, kwnames);
+    return consider_keywords(self, args, nargs, kwnames);
+  }
+  [[gnu::noinline]] static PyObject* consider_keywords(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
+                                                       PyObject* kwnames) {
     auto original = reinterpret_cast<FastMethod>(seam.original);
-    return offer_fast<kMethod, kInterest>(seam, route, self, args, nargs, kwnames,
-                                          [&] { return original(self, args, nargs, kwnames); });
+    return offer_fast<kMethod, kInterest>(
+        seam, route, self, args, nargs, kwnames, [&] { return original(self, args, nargs, kwnames); },
+        [&](PyObject* other, PyObject* const* others) { return original(other, others, nargs, kwnames); });
   }
   static PyObject* varargs(PyObject* self, PyObject* args) {
-    return offer_fast<kMethod, kInterest>(seam, route, self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args),
-                                          nullptr, [&] { return seam.original(self, args); });
+    if (dull_call<kMethod, kInterest>(self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args), nullptr)) [[likely]]
+      return seam.original(self, args);
+    return consider_tuple(self, args);
+  }
+  [[gnu::noinline]] static PyObject* consider_tuple(PyObject* self, PyObject* args) {
+    const Py_ssize_t n = PyTuple_GET_SIZE(args);
+    return offer_fast<kMethod, kInterest>(
+        seam, route, self, PySequence_Fast_ITEMS(args), n, nullptr, [&] { return seam.original(self, args); },
+        [&](PyObject* other, PyObject* const* others) { return call_with_tuple(seam.original, other, others, n); });
   }
   static PyObject* varargs_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
+    auto original = reinterpret_cast<PyCFunctionWithKeywords>(seam.original);
+    const bool keywords = kwargs && PyDict_GET_SIZE(kwargs) > 0;
+    const Py_ssize_t n = PyTuple_GET_SIZE(args);
+    if (keywords ? kMethod && dull(self) : dull_call<kMethod, kInterest>(self, PySequence_Fast_ITEMS(args), n, nullptr))
+        [[likely]]
+      return original(self, args, kwargs);
+    return consider_dictionary(self, args, kwargs);
+  }
+  [[gnu::noinline]] static PyObject* consider_dictionary(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto original = reinterpret_cast<PyCFunctionWithKeywords>(seam.original);
     if (kwargs && PyDict_GET_SIZE(kwargs) > 0) {
       if (dispatch::gate::open() && (!kMethod || any_interesting(&self, 1))) {
@@ -261,8 +391,10 @@ struct MethodHook {
       }
       return original(self, args, kwargs);
     }
-    return offer_fast<kMethod, kInterest>(seam, route, self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args),
-                                          nullptr, [&] { return original(self, args, kwargs); });
+    const Py_ssize_t n = PyTuple_GET_SIZE(args);
+    return offer_fast<kMethod, kInterest>(
+        seam, route, self, PySequence_Fast_ITEMS(args), n, nullptr, [&] { return original(self, args, kwargs); },
+        [&](PyObject* other, PyObject* const* others) { return call_with_tuple(seam.original, other, others, n); });
   }
 
   static bool install(PyObject* owner, const char* attribute, const char* name, Route r) {
@@ -292,6 +424,7 @@ struct MethodHook {
     route = r;
     if (!seam.row) seam.row = &dispatch::register_function(name);
     seam.name = name;
+    seam.checked = r != dispatch::route_empty_like;
     if (entry->ml_meth == replacement) return true;
     seam.original = patches().swap(&entry->ml_meth, replacement, name);
     return true;
@@ -308,7 +441,7 @@ struct MethodHook {
   ROW(m, inner, "inner", dispatch::route_inner, Interest::kArguments)                                     \
   ROW(m, array, "array", dispatch::route_array, Interest::kArguments)                                     \
   ROW(m, ascontiguousarray, "ascontiguousarray", dispatch::route_ascontiguousarray, Interest::kArguments) \
-  ROW(m, arange, "arange", dispatch::route_arange, Interest::kAlways)                                     \
+  ROW(m, arange, "arange", dispatch::route_arange, Interest::kLength)                                     \
   ROW(m, empty_like, "empty_like", dispatch::route_empty_like, Interest::kArguments)                      \
   ROW(a, astype, "ndarray.astype", dispatch::route_astype, Interest::kArguments)                          \
   ROW(a, copy, "ndarray.copy", dispatch::route_copy_method, Interest::kArguments)                         \
@@ -327,10 +460,8 @@ objobjargproc g_ass_subscript;
 FunctionStatistics* g_getitem_row;
 FunctionStatistics* g_setitem_row;
 
-/// One element of an array that lives on the device is fetched without moving the array.
-PyObject* subscript_hook(PyObject* self, PyObject* key) {
-  if (gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(self))) && PyArray_CheckExact(self) &&
-      dispatch::interesting_array(self, 1)) {
+[[gnu::noinline]] PyObject* consider_subscript(PyObject* self, PyObject* key) {
+  if (PyArray_CheckExact(self) && dispatch::interesting_array(self, 1)) {
     Attempt attempt = guarded([&] { return dispatch::fetch_item(self, key); });
     if (attempt.done) {
       ++g_getitem_row->device_calls;
@@ -340,19 +471,37 @@ PyObject* subscript_hook(PyObject* self, PyObject* key) {
   return g_subscript(self, key);
 }
 
-int ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
-  if (!value || !PyArray_CheckExact(self)) return g_ass_subscript(self, key, value);
-  PyObject* both[] = {self, value};
-  if (!any_interesting(both, 2) || !dispatch::gate::open()) return g_ass_subscript(self, key, value);
+/// One element of an array that lives on the device is fetched without moving the array.
+PyObject* subscript_hook(PyObject* self, PyObject* key) {
+  if (!gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(self)))) [[likely]]
+    return g_subscript(self, key);
+  return consider_subscript(self, key);
+}
+
+[[gnu::noinline]] int consider_ass_subscript(PyObject* self, PyObject* key, PyObject* value) {
+  PyObject* all[] = {self, value, key};
+  if (!PyArray_CheckExact(self) || !any_interesting(all, 2) || !dispatch::gate::open())
+    return g_ass_subscript(self, key, value);
+  const auto assign = [](PyObject* target, PyObject* index, PyObject* source) -> PyObject* {
+    if (g_ass_subscript(target, index, source) < 0) return nullptr;
+    Py_RETURN_NONE;
+  };
   PyObject* result = offer(
-      *g_setitem_row, false, [&] { return dispatch::assign_item(self, key, value); },
-      [&]() -> PyObject* {
-        if (g_ass_subscript(self, key, value) < 0) return nullptr;
-        Py_RETURN_NONE;
-      });
+      *g_setitem_row, [&] { return dispatch::assign_item(self, key, value); }, [&] { return assign(self, key, value); },
+      Replay{all, 3, [&](PyObject* const* copies) { return assign(copies[0], copies[2], copies[1]); }});
   if (!result) return -1;
   Py_DECREF(result);
   return 0;
+}
+
+inline bool in_block(PyObject* object) noexcept {
+  return PyArray_CheckExact(object) && gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(object)));
+}
+
+int ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
+  if (!value || (!in_block(self) && !in_block(value))) [[likely]]
+    return g_ass_subscript(self, key, value);
+  return consider_ass_subscript(self, key, value);
 }
 
 bool install_ufuncs(PyObject* umath) {
@@ -367,7 +516,7 @@ bool install_ufuncs(PyObject* umath) {
     bool product = name == "matmul" || name == "vecdot" || name == "matvec" || name == "vecmat";
     bool elementwise = !product && dispatch::describe_ufunc(ufunc, &entry);
     if (!elementwise && !product) continue;
-    if (ufunc->vectorcall == ufunc_hook) continue;  // an alias of one that is patched
+    if (ufunc->vectorcall == ufunc_hook || ufunc->vectorcall == other_ufunc_hook) continue;  // an alias
     UfuncSeam& seam = g_ufuncs.add(value);
     if (!seam.calls) {
       seam.calls = &dispatch::register_function(ufunc->name);
@@ -384,7 +533,9 @@ bool install_ufuncs(PyObject* umath) {
       seam.elementwise = elementwise;
       Py_INCREF(value);
     }
-    seam.original = patches().swap(&ufunc->vectorcall, static_cast<vectorcallfunc>(ufunc_hook), ufunc->name);
+    if (!g_ufunc_original) g_ufunc_original = ufunc->vectorcall;
+    const vectorcallfunc hook = ufunc->vectorcall == g_ufunc_original ? ufunc_hook : other_ufunc_hook;
+    seam.original = patches().swap(&ufunc->vectorcall, hook, ufunc->name);
   }
   return true;
 }
