@@ -20,8 +20,9 @@
 #include "dispatch/fp_status.h"
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
-#include "shim/elision.h"
 #include "shim/check.h"
+#include "shim/elision.h"
+#include "shim/operators.h"
 #include "shim/patches.h"
 
 namespace gpushim::shim {
@@ -557,6 +558,11 @@ bool install_ufunc_methods() {
 
 }  // namespace
 
+UfuncTarget ufunc_target(PyObject* ufunc) noexcept {
+  const UfuncSeam* seam = g_ufuncs.find(ufunc);
+  return seam != nullptr && seam->elementwise ? UfuncTarget{&seam->entry, seam->calls} : UfuncTarget{};
+}
+
 PyObject* fallback_error() noexcept {
   if (!g_fallback_error)
     g_fallback_error = PyErr_NewException("gpushim._shim.FallbackError", PyExc_RuntimeError, nullptr);
@@ -586,12 +592,14 @@ bool install_hooks() {
     g_ass_subscript =
         patches().swap(&mapping->mp_ass_subscript, static_cast<objobjargproc>(ass_subscript_hook), "mp_ass_subscript");
   }
+  install_operators();
   install_elision();
   return true;
 }
 
 void uninstall_hooks() noexcept {
   uninstall_elision();
+  uninstall_operators();
   patches().restore();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "compat/numpy.h"
+#include "dispatch/ufunc_route.h"
 
 namespace gpushim::shim {
 
@@ -10,6 +11,13 @@ namespace gpushim::shim {
 bool install_hooks();
 /// Puts every pointer back that still is ours.
 void uninstall_hooks() noexcept;
+
+/// An element-wise ufunc that is hooked, and its counters; nulls for others.
+struct UfuncTarget {
+  const dispatch::UfuncEntry* entry = nullptr;
+  dispatch::FunctionStatistics* calls = nullptr;
+};
+UfuncTarget ufunc_target(PyObject* ufunc) noexcept;
 
 /// gpushim._shim.FallbackError: what the setting `strict` raises. Borrowed.
 PyObject* fallback_error() noexcept;
