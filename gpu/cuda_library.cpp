@@ -2,6 +2,7 @@
 #include "gpu/cuda_library.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <mutex>
@@ -66,15 +67,28 @@ void* open_cuda_library(const char* stem, std::initializer_list<int> versions, s
   std::vector<std::string> prefixes;
   for (const std::string& folder : folders()) prefixes.push_back(folder + "/");
   prefixes.push_back("");  // the loader's own search
+  const auto below_variable = [&](const char* variable, const char* folder) {
+    const char* root = std::getenv(variable);
+    if (root != nullptr && *root != '\0') prefixes.push_back(std::string(root) + folder);
+  };
+  below_variable("CONDA_PREFIX", "/lib/");
+  below_variable("CUDA_HOME", "/lib64/");
+  below_variable("CUDA_PATH", "/lib64/");
   prefixes.push_back("/usr/local/cuda/lib64/");
-  std::string last_error;
+  std::string error;
+  bool does_not_load = false;
   for (const std::string& prefix : prefixes) {
     for (const std::string& name : names) {
-      if (void* handle = dlopen((prefix + name).c_str(), RTLD_NOW)) return handle;
-      if (const char* error = dlerror()) last_error = error;
+      const std::string path = prefix + name;
+      if (void* handle = dlopen(path.c_str(), RTLD_NOW)) return handle;
+      const char* text = dlerror();
+      if (text == nullptr || does_not_load) continue;
+      error = text;
+      does_not_load = !prefix.empty() && ::access(path.c_str(), F_OK) == 0;
     }
   }
-  if (tried != nullptr) *tried = "lib" + std::string(stem) + " was not found: " + last_error;
+  if (tried != nullptr)
+    *tried = "lib" + std::string(stem) + (does_not_load ? " does not load: " : " was not found: ") + error;
   return nullptr;
 }
 

@@ -56,8 +56,12 @@ def install(device: str | None = None, min_bytes: int | None = None, **settings:
 
 
 def _library_path() -> str:
-    """Folders of `sys.path` below which pip put NVIDIA's libraries (cuBLAS and its kin)."""
-    return ":".join(path for path in sys.path if path and os.path.isdir(os.path.join(path, "nvidia")))
+    """Where NVIDIA's libraries (cuBLAS and its kin) may be: folders of `sys.path` below which pip put them, and the
+    libraries of a conda environment, which need not be an activated one."""
+    folders = [path for path in sys.path if path and os.path.isdir(os.path.join(path, "nvidia"))]
+    if os.path.isdir(os.path.join(sys.prefix, "conda-meta")):
+        folders.append(os.path.join(sys.prefix, "lib"))
+    return ":".join(folders)
 
 
 def uninstall() -> None:
