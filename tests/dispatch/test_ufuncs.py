@@ -182,3 +182,17 @@ def test_floating_point_errors(expression, mode):
         return result, tuple(seen)
 
     check(body, np.arange(5.0), exact=False, must_accelerate=False)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i4", "u1", "c16"])
+@pytest.mark.parametrize("name", ["add", "multiply", "maximum", "logical_or"])
+@pytest.mark.parametrize("method", ["reduce", "accumulate"])
+def test_out_of_reductions(method, name, dtype):
+    ufunc = getattr(np, name)
+    a = (np.arange(60) % 7).astype(dtype).reshape(5, 12)
+    out_dtype = bool if name == "logical_or" else dtype
+    strided = np.zeros(24, out_dtype)[::2] if method == "reduce" else np.zeros((5, 24), out_dtype)[:, ::2]
+    body = getattr(ufunc, method)
+    check(lambda a, out: (body(a, axis=0, out=out) is out, out), a, strided, exact=name != "add")
+    wide = np.zeros(strided.shape, "c16" if dtype == "c16" else "f8")
+    check(lambda a, out: body(a, axis=0, out=out), a, wide, exact=False, must_accelerate=False)

@@ -49,6 +49,40 @@ def test_check_is_quiet_when_results_agree():
     assert "check" not in done.stderr
 
 
+WRITES = {
+    "out": "np.multiply(a, 2, out=o); x = o[:100].sum()",
+    "out by position": "np.multiply(a, 2, o)",
+    "out and where": "np.sqrt(a, out=o, where=a > 0.5)",
+    "two outputs": "np.modf(a * 10, out=(o, p))",
+    "in place": "a += 1; a *= a",
+    "in place, overlapping": "a[1:] += a[:-1]; a[::-1] -= a; np.add(a[:-1], a[1:], out=a[1:])",
+    "reduce to out": "np.add.reduce(a.reshape(256, 256), axis=0, out=o[:256])",
+    "slice": "a[100:60000] = o[:59900]; a[::2] = 3; a[:] = a[::-1]",
+    "mask": "a[a > 0.5] = 0",
+    "fill and copyto": "a.fill(7); np.copyto(o, a, where=a > 3)",
+    "functions": "np.where(a > 0.5, a, o); np.concatenate([a, o]); a.astype('f4'); a.argmax(); np.dot(a, o)",
+    "unspecified values": "np.empty_like(a)",
+}
+
+
+@pytest.mark.parametrize("work", WRITES)
+def test_check_covers_calls_that_write(work):
+    setting_up = "a = np.linspace(0, 1, 1 << 16) + 0\no = np.zeros(1 << 16) + 0\np = o + 1\n"
+    counting = "import gpushim._check as c\nn, compare = [0], c.compare\ndef counted(*x): n[0] += 1; return compare(*x)\nc.compare = counted\n"
+    done = run(counting + setting_up + f"n[0] = 0\n{WRITES[work]}\nprint(n[0])", check=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert int(done.stdout) >= (work != "unspecified values")
+
+
+def test_check_finds_what_a_write_did():
+    """The comparison is of the array that was written, not of the None that the call returned."""
+    lie = "import gpushim._check as c\ncompare = c.compare\nc.compare = lambda name, mine, numpys: compare(name, mine, numpys + 1)\n"
+    for name, work in {"__setitem__": "a[3:] = 2", "add": "a += 1", "fill": "a.fill(3)"}.items():
+        done = run(lie + f"a = np.ones(1 << 16)\na = a * 1\n{work}\n", check=True)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count(f"{name} differs in 65536 of 65536 elements") == 1, done.stderr
+
+
 @pytest.mark.parametrize(
     "mine, numpys, problem",
     [
