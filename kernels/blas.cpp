@@ -20,6 +20,10 @@ struct Blas::Library {
                          const void*, const void*, cudaDataType, std::int64_t, long long, const void*, cudaDataType,
                          std::int64_t, long long, const void*, void*, cudaDataType, std::int64_t, long long,
                          std::int64_t, cublasComputeType_t, cublasGemmAlgo_t) = nullptr;
+  cublasStatus_t (*single_gemm)(cublasHandle_t, cublasOperation_t, cublasOperation_t, std::int64_t, std::int64_t,
+                                std::int64_t, const void*, const void*, cudaDataType, std::int64_t, const void*,
+                                cudaDataType, std::int64_t, const void*, void*, cudaDataType, std::int64_t,
+                                cublasComputeType_t, cublasGemmAlgo_t) = nullptr;
   decltype(&cublasSgemv_v2_64) gemv_f32 = nullptr;
   decltype(&cublasDgemv_v2_64) gemv_f64 = nullptr;
   decltype(&cublasCgemv_v2_64) gemv_c64 = nullptr;
@@ -135,6 +139,7 @@ Blas::Blas(void* stream) : library_(std::make_unique<Library>()) {
   load(library, "cublasSetMathMode", &library_->set_math_mode);
   load(library, "cublasGetStatusName", &library_->status_name);
   load(library, "cublasGemmStridedBatchedEx_64", &library_->gemm);
+  load(library, "cublasGemmEx_64", &library_->single_gemm);
   load(library, "cublasSgemv_v2_64", &library_->gemv_f32);
   load(library, "cublasDgemv_v2_64", &library_->gemv_f64);
   load(library, "cublasCgemv_v2_64", &library_->gemv_c64);
@@ -173,6 +178,13 @@ void Blas::gemm(const Gemm& g) {
   }
   const cudaDataType type = data_type(g.type);
   const cublasComputeType_t compute = is_double(g.type) ? CUBLAS_COMPUTE_64F : CUBLAS_COMPUTE_32F;
+  if (g.batch == 1) {  // cuBLAS chooses better than for a batch of one: 3 % for float64
+    GPUSHIM_CUBLAS(single_gemm(library_->handle, operation(g.a_transpose), operation(g.b_transpose), g.m, g.n, g.k,
+                               one(g.type), pointer<void>(g.a), type, g.a_leading, pointer<void>(g.b), type,
+                               g.b_leading, zero(g.type), const_cast<void*>(pointer<void>(g.c)), type, g.c_leading,
+                               compute, CUBLAS_GEMM_DEFAULT));
+    return;
+  }
   GPUSHIM_CUBLAS(gemm(library_->handle, operation(g.a_transpose), operation(g.b_transpose), g.m, g.n, g.k, one(g.type),
                       pointer<void>(g.a), type, g.a_leading, g.a_batch, pointer<void>(g.b), type, g.b_leading,
                       g.b_batch, zero(g.type), const_cast<void*>(pointer<void>(g.c)), type, g.c_leading, g.c_batch,

@@ -11,6 +11,17 @@ namespace {
 
 std::int64_t ceil_divide(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
+/// Of the current device's L2 cache.
+std::size_t l2_bytes() {
+  static const std::size_t bytes = [] {
+    int device = 0, size = 0;
+    const bool known = cudaGetDevice(&device) == cudaSuccess &&
+                       cudaDeviceGetAttribute(&size, cudaDevAttrL2CacheSize, device) == cudaSuccess;
+    return known ? static_cast<std::size_t>(size) : std::size_t{0};
+  }();
+  return bytes;
+}
+
 /// The program is a load and perhaps a cast; true, and their types.
 bool is_plain(const Program& program, DType* input) {
   const Reduction& reduction = program.reduction;
@@ -128,6 +139,8 @@ bool try_fast_reduce(const Program& program, Launcher& launcher, Workspace& work
     args.outer.append(geometry.shape[d], geometry.strides[operand][d], geometry.strides[reduction.result][d]);
     if (d + 1 < geometry.n_outer) args.batches *= geometry.shape[d];
   }
+  // Two fifths of the cache were what a second pass over a big array found there.
+  args.keep_below = reinterpret_cast<std::uintptr_t>(args.input) + l2_bytes() / 5 * 2;
   args.result_bytes = static_cast<int>(itemsize(reduction.type));
   set_initial(reduction, &args);
   std::int64_t blocks = 0;

@@ -183,10 +183,45 @@ __device__ __forceinline__ void look_again(State& state, T x) {
 
 constexpr int kLoadsAhead = 4;  ///< 16-byte loads of a thread before the first is used
 
+/// Loads of an array that is read once. What lies below `keep_below` stays in the L2 cache as long as any data does; the
+/// rest passes through it and evicts nothing but itself, so that the next reader of the array finds its beginning there.
+class StreamingLoads {
+ public:
+  __device__ __forceinline__ explicit StreamingLoads(std::uintptr_t keep_below) : keep_below_(keep_below) {
+#if __CUDA_ARCH__ >= 800
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(keep_));
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(pass_));
+#endif
+  }
+  /// kCount chunks, kStep apart, all on the side of `keep_below` where the first is.
+  template <int kCount, int kStep, class Chunk>
+  __device__ __forceinline__ void load(const Chunk* at, Chunk (&loaded)[kCount]) const {
+#if __CUDA_ARCH__ >= 800
+    const std::uint64_t policy = reinterpret_cast<std::uintptr_t>(at) < keep_below_ ? keep_ : pass_;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      uint4 bits;
+      asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+                   : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                   : "l"(at + i * kStep), "l"(policy));
+      __builtin_memcpy(&loaded[i], &bits, 16);
+    }
+#else
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) loaded[i] = at[i * kStep];
+#endif
+  }
+
+ private:
+  std::uintptr_t keep_below_;
+  std::uint64_t keep_, pass_;
+};
+
 /// Which part of a fold a thread does: its group of kGroup threads is one of `groups`, which take tiles in turn.
 struct Share {
   int member;
   std::int64_t group, groups;
+  std::uintptr_t keep_below;  ///< see StreamingLoads
 };
 
 /// The thread's share of `n_chunks` chunks. Its last tile, which may not be full, comes first: it starts the folds, and
@@ -224,10 +259,10 @@ __device__ __forceinline__ void fold_chunks(const InputChunk<StoredInput<U>>* ch
       if (last + i * kGroup < n_chunks) add(loaded[i]);
     }
   }
+  const StreamingLoads loads(share.keep_below);
   for (std::int64_t at = begin; at < last; at += step) {
     Chunk loaded[kLoadsAhead];
-#pragma unroll
-    for (int i = 0; i < kLoadsAhead; ++i) loaded[i] = chunks[at + i * kGroup];
+    loads.load<kLoadsAhead, kGroup>(chunks + at, loaded);
 #pragma unroll
     for (int i = 0; i < kLoadsAhead; ++i) add(loaded[i]);
   }
@@ -308,7 +343,7 @@ __global__ void __launch_bounds__(kReduceThreads, kReduceBlocks)
       }
       const char* row = args.input + outer_offset(args.outer, args.outer.in, result);
       fold_contiguous<kOp, U, T, kGroup>(reinterpret_cast<const StoredInput<U>*>(row), args.length,
-                                         {member, segment, kGroup <= 32 ? 1 : args.segments}, partial);
+                                         {member, segment, kGroup <= 32 ? 1 : args.segments, args.keep_below}, partial);
     }
     if constexpr (kGroup <= 32) {
       fold_lanes<kOp, T, kGroup>(partial);
