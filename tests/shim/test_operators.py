@@ -30,7 +30,9 @@ def calls(name):
 
 
 def test_operators_are_planned_and_recorded():
-    run(PROLOGUE + """
+    run(
+        PROLOGUE
+        + """
 for op, name in (("+", "add"), ("-", "subtract"), ("*", "multiply"), ("/", "divide")):
     expression = compile(f"a {op} b", "", "eval")
     first = eval(expression)
@@ -41,12 +43,15 @@ for op, name in (("+", "add"), ("-", "subtract"), ("*", "multiply"), ("/", "divi
         expected = eval(expression)
         for x in (first, *again):
             assert type(x) is np.ndarray and np.array_equal(x, expected)
-""")
+"""
+    )
 
 
 @pytest.mark.parametrize("scalar", ["2", "2.5", "True", "np.float32(3)", "np.int8(3)", "1j", "300"])
 def test_scalars_on_both_sides(scalar):
-    run(PROLOGUE + f"""
+    run(
+        PROLOGUE
+        + f"""
 s = {scalar}
 for x in (a, a.astype(np.float32), a.astype(np.int16)):
     x = x + x
@@ -56,11 +61,14 @@ for x in (a, a.astype(np.float32), a.astype(np.int16)):
             expected = f()
             for g in got:
                 assert g.dtype == expected.dtype and np.array_equal(g, expected)
-""")
+"""
+    )
 
 
 def test_the_values_of_scalars_are_not_part_of_a_plan():
-    run(PROLOGUE + """
+    run(
+        PROLOGUE
+        + """
 x = a + a
 for k in range(-3, 4):
     got = x * k + k / 2
@@ -76,11 +84,14 @@ for _ in range(2):
     else:
         raise SystemExit("no error")
 assert (u + 7).tolist() == [8, 9, 10, 11, 12, 13, 14, 15]
-""")
+"""
+    )
 
 
 def test_derived_classes():
-    run(PROLOGUE + """
+    run(
+        PROLOGUE
+        + """
 import warnings
 x = a + b
 for cls in (Before, During):
@@ -103,11 +114,14 @@ for cls in (Before, During, After):
     v = np.arange(3.0).view(cls)
     assert type(v + 1) is cls and (1 + v).tolist() == [1, 2, 3] and (v / v[1]).tolist() == [0, 1, 2]
 assert (a + b).tolist() == [9.0] * 8
-""")
+"""
+    )
 
 
 def test_foreign_classes_decide_as_without_gpushim():
-    run(PROLOGUE + """
+    run(
+        PROLOGUE
+        + """
 class Reflected:
     __array_ufunc__ = None
     def __radd__(self, other): return "radd"
@@ -130,11 +144,14 @@ for bad in ("text", object(), None):
             x - bad
         except TypeError as error:
             assert str(error) == mine
-""")
+"""
+    )
 
 
 def test_warnings_and_errstate_of_planned_operators():
-    run(PROLOGUE + """
+    run(
+        PROLOGUE
+        + """
 import warnings
 x, zero = a + a, a - a
 with warnings.catch_warnings(record=True) as caught:
@@ -155,11 +172,14 @@ with warnings.catch_warnings(record=True) as caught, np.errstate(divide="ignore"
     y = x / zero
     gpushim.synchronize()
 assert not caught
-""")
+"""
+    )
 
 
 def test_shapes_strides_and_memory_may_change_between_calls():
-    run(PROLOGUE + """
+    run(
+        PROLOGUE
+        + """
 rng = np.random.default_rng(1)
 base = rng.normal(size=(6, 8)) + 0
 views = [base, base.T, base[::2], base[:, ::-1], base[:1], base[2:3, 1:], np.asfortranarray(base), base[::-1, ::3], base[0], base[:, :1]]
@@ -187,7 +207,8 @@ for _ in range(4):
     x *= x
     with gpushim.disabled():
         pass
-""")
+"""
+    )
 
 
 def test_uninstall_puts_the_slots_back():
