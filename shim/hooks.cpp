@@ -15,6 +15,7 @@
 #include "compat/pyref.h"
 #include "dispatch/array_routes.h"
 #include "dispatch/fp_status.h"
+#include "dispatch/gufunc_route.h"
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
 #include "shim/patches.h"
@@ -122,7 +123,9 @@ PyObject* offer(FunctionStatistics& row, bool pure, Route&& route, Original&& or
 struct UfuncSeam {
   vectorcallfunc original;
   UfuncEntry entry;
-  bool elementwise;  ///< else a product: matmul, vecdot, matvec, vecmat
+  bool elementwise;  ///< else a product (matmul, vecdot, matvec, vecmat) or a gufunc of linalg or fft
+  bool product;
+  dispatch::GufuncEntry gufunc;
   FunctionStatistics* calls;
 };
 
@@ -163,8 +166,10 @@ PyObject* ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t nargsf,
   return offer(
       *seam->calls, pure,
       [&] {
+        auto* object = reinterpret_cast<PyUFuncObject*>(ufunc);
         return seam->elementwise ? dispatch::ufunc_call(seam->entry, call)
-                                 : dispatch::route_matmul(reinterpret_cast<PyUFuncObject*>(ufunc), call);
+               : seam->product   ? dispatch::route_matmul(object, call)
+                                 : dispatch::gufunc_call(seam->gufunc, object, call);
       },
       [&] { return seam->original(ufunc, args, nargsf, kwnames); });
 }
@@ -380,11 +385,37 @@ bool install_ufuncs(PyObject* umath) {
         }
       }
       seam.elementwise = elementwise;
+      seam.product = product;
       Py_INCREF(value);
     }
     seam.original = patches().swap(&ufunc->vectorcall, static_cast<vectorcallfunc>(ufunc_hook), ufunc->name);
   }
   return true;
+}
+
+/// The gufuncs of numpy.linalg and numpy.fft; a NumPy without such a module loses acceleration, nothing else.
+void install_gufuncs(const char* module_name, const char* prefix) {
+  auto module = compat::steal(PyImport_ImportModule(module_name));
+  if (!module) {
+    PyErr_Clear();
+    return;
+  }
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(PyModule_GetDict(module.get()), &at, &key, &value)) {
+    if (!PyObject_TypeCheck(value, &PyUFunc_Type)) continue;
+    auto* ufunc = reinterpret_cast<PyUFuncObject*>(value);
+    dispatch::GufuncEntry entry;
+    if (!ufunc->name || !dispatch::describe_gufunc(ufunc->name, &entry) || ufunc->vectorcall == ufunc_hook) continue;
+    UfuncSeam& seam = g_ufuncs.add(value);
+    if (!seam.calls) {
+      auto* name = new std::string(std::string(prefix) + ufunc->name);  // lives as long as the process
+      seam.calls = &dispatch::register_function(name->c_str());
+      seam.gufunc = entry;
+      Py_INCREF(value);
+    }
+    seam.original = patches().swap(&ufunc->vectorcall, static_cast<vectorcallfunc>(ufunc_hook), ufunc->name);
+  }
 }
 
 bool install_ufunc_methods() {
@@ -414,6 +445,8 @@ bool install_hooks() {
   auto umath = compat::steal(PyImport_ImportModule("numpy._core._multiarray_umath"));
   if (!umath) return false;
   if (!install_ufuncs(umath.get()) || !install_ufunc_methods()) return false;
+  install_gufuncs("numpy.linalg._umath_linalg", "linalg.");
+  install_gufuncs("numpy.fft._pocketfft_umath", "fft.");
   auto* ndarray = reinterpret_cast<PyObject*>(&PyArray_Type);
   constexpr int kFirst = __COUNTER__;
 #define GPUSHIM_INSTALL_m(attribute, name, route, interest) \
