@@ -317,8 +317,7 @@ Attempt gufunc_call(const GufuncEntry& entry, PyUFuncObject* ufunc, const Call& 
 
   compat::ErrorMask mask = compat::current_error_mask();
   // numpy.linalg asks for a callback on `invalid`: what would call it goes to NumPy. Determinants report as ufuncs do.
-  const bool reports =
-      is_fft(entry.kind) || entry.kind == GufuncKind::kDet || entry.kind == GufuncKind::kSlogdet;
+  const bool reports = is_fft(entry.kind) || entry.kind == GufuncKind::kDet || entry.kind == GufuncKind::kSlogdet;
   if (reports && !mask.may_come_late()) return Attempt::fallback(Reason::errstate);
 
   // Inputs in the loop's types.
@@ -328,12 +327,12 @@ Attempt gufunc_call(const GufuncEntry& entry, PyUFuncObject* ufunc, const Call& 
     if (!operands[i].is_array()) {
       kernels::Constant value;
       if (!scalar_as(operands[i], type[i], &value)) {
-        // A typed scalar of another type: only between the real floats does the value carry over.
-        if (operands[i].dtype == DType::kF32 && type[i] == DType::kF64 && operands[i].code < kPythonComplex) {
-          float narrow;
-          std::memcpy(&narrow, &operands[i].value, sizeof narrow);
-          draft.scalar = narrow;
-          continue;
+        // A typed scalar of another type: a narrower float carries over.
+        if (operands[i].code < kPythonComplex && kernels::is_float(operands[i].dtype) && kernels::is_float(type[i]) &&
+            kernels::itemsize(operands[i].dtype) < kernels::itemsize(type[i])) {
+          draft.scalar = PyFloat_AsDouble(operands[i].object);
+          if (draft.scalar != -1.0 || !PyErr_Occurred()) continue;
+          PyErr_Clear();
         }
         return Attempt::fallback(Reason::value);
       }

@@ -22,7 +22,7 @@ def fft_calls():
 def check(body, *arguments, accelerated=True):
     with warnings.catch_warnings(record=True) as expected_warnings, gpushim.disabled():
         warnings.simplefilter("always")
-        stock, stock_error = outcome(body, *[a.copy() if isinstance(a, np.ndarray) else a for a in arguments])
+        stock, stock_error = outcome(body, *[a.copy(order="K") if isinstance(a, np.ndarray) else a for a in arguments])
     before = fft_calls()
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")

@@ -56,7 +56,7 @@ def outcome(body, *arguments):
 def both(body, *arguments, accelerated=True):
     """(result here, result in NumPy); errors are compared."""
     with gpushim.disabled():
-        copies = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+        copies = [a.copy(order="K") if isinstance(a, np.ndarray) else a for a in arguments]
         stock, stock_error = outcome(body, *copies)
     before = linalg_calls()
     mine, error = outcome(body, *arguments)
