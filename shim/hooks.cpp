@@ -309,6 +309,7 @@ struct MethodHook {
   ROW(m, dot, "dot", dispatch::route_dot, Interest::kArguments)                                           \
   ROW(m, vdot, "vdot", dispatch::route_vdot, Interest::kArguments)                                        \
   ROW(m, inner, "inner", dispatch::route_inner, Interest::kArguments)                                     \
+  ROW(m, c_einsum, "einsum", dispatch::route_einsum, Interest::kArguments)                                \
   ROW(m, array, "array", dispatch::route_array, Interest::kArguments)                                     \
   ROW(m, ascontiguousarray, "ascontiguousarray", dispatch::route_ascontiguousarray, Interest::kArguments) \
   ROW(m, arange, "arange", dispatch::route_arange, Interest::kAlways)                                     \
