@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "compat/errstate.h"
 #include "dispatch/array_routes.h"
 #include "dispatch/assign.h"
 #include "dispatch/builder.h"
@@ -526,6 +527,8 @@ Attempt route_einsum(const Call& call) {
 }
 
 Attempt contract(const Operand& a, int a_axis, const Operand& b, int b_axis) {
+  // dot reports floating-point events, which the product does not see.
+  if (!compat::current_error_mask().may_come_late()) return Attempt::fallback(Reason::errstate);
   Problem p;
   clear(p);
   p.n_terms = 2;

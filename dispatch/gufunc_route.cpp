@@ -204,7 +204,7 @@ void estimate(GufuncKind kind, const std::int64_t* core, double count, bool wide
     case GufuncKind::kEig:
     case GufuncKind::kEigvals:
       flops = 25 * cube;
-      latency = 1e6 + 40e3 * m;
+      latency = 1e6 + 200e3 * m;
       host_speed = 4;
       speed = 2;
       break;
@@ -411,7 +411,7 @@ Attempt gufunc_call(const GufuncEntry& entry, PyUFuncObject* ufunc, const Call& 
   draft.host_loop = reinterpret_cast<GufuncCall::HostLoop>(ufunc->functions[loop]);
   draft.host_data = ufunc->data ? ufunc->data[loop] : nullptr;
   draft.doubtful = &doubtful;
-  if (is_fft(entry.kind)) draft.fp_status = FpStatus::get().word_for(ufunc->name, mask);
+  if (reports) draft.fp_status = FpStatus::get().word_for(ufunc->name, mask);
   for (int i = 0; i < ufunc->nargs; ++i) {
     GufuncCall::Array& a = draft.operands[i];
     a.type = type[i];

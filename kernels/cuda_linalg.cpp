@@ -231,8 +231,9 @@ class LinearAlgebra {
     const Lu lu = factor_lu();
     const bool det = call_.kind == GufuncKind::kDet;
     const Matrices sign = fresh(type_, 1, 1), log = fresh(real_of(type_), 1, 1);
-    compute_determinants({square(lu.factors), lu.pivots, !lu.batched, sign.base(), log.base(), det ? sign.base() : 0},
-                         doubt_, launcher_);
+    compute_determinants(
+        {square(lu.factors), lu.pivots, !lu.batched, sign.base(), log.base(), det ? sign.base() : 0, call_.fp_status},
+        doubt_, launcher_);
     if (!settled()) return;
     copy(sign, operand(1));
     if (!det) copy(log, operand(2));
@@ -242,18 +243,18 @@ class LinearAlgebra {
 
   void cholesky() {
     const Matrices a = operand(0);
-    const bool turned = is_row_major(a);  // the lower triangle is then the upper one of the transpose
-    const bool upper = call_.upper != turned;
+    // cuSOLVER is twice as fast on the lower triangle; the upper one of a is the lower one of its transpose.
+    const bool turned = call_.upper;
     const Matrices factor = pack(turned ? transposed(a) : a);
     const std::int64_t n = factor.rows();
     check_finite(factor);
     if (count_ > 1 && n <= kSmallCholesky) {
-      solver().potrf_batched(type_, upper, n, count_, pointers_to(factor), infos_);
+      solver().potrf_batched(type_, false, n, count_, pointers_to(factor), infos_);
     } else {
-      solver().potrf(type_, upper, n, count_, factor.base(), infos_, workspace_);
+      solver().potrf(type_, false, n, count_, factor.base(), infos_, workspace_);
     }
     flag_singular(square(factor), true, doubt_, launcher_);
-    keep_triangle(square(factor), upper, launcher_);
+    keep_triangle(square(factor), false, launcher_);
     if (settled_with_infos()) copy(factor, turned ? transposed(operand(1)) : operand(1));
   }
 
@@ -308,30 +309,26 @@ class LinearAlgebra {
   struct Svd {
     Matrices u, s, v;  ///< a = u diag(s) v^H, v not transposed
   };
-  /// a has no fewer rows than columns, is packed, and is overwritten. False: doubtful.
-  bool decompose(Matrices a, Solver::Factors factors, Svd* out) {
+  /// a has no fewer rows than columns, is packed, and is overwritten. False: doubtful. The polar decomposition makes
+  /// the vectors anyway, and is faster than the QR iteration without them.
+  bool decompose(const Matrices& a, bool full, Svd* out) {
     const std::int64_t m = a.rows(), n = a.columns();
-    const bool any = factors != Solver::Factors::kNone;
     check_finite(a);
     if (!settled()) return false;
     const Matrices kept = pack(a);
     out->s = fresh(real_of(type_), n, 1);
-    if (any) {
-      out->u = fresh(type_, m, factors == Solver::Factors::kFull ? m : n);
-      out->v = fresh(type_, n, n);
-    }
-    const double error = solver().gesvdp(type_, factors, m, n, count_, a.base(), out->s.base(), out->u.base(),
+    out->u = fresh(type_, m, full ? m : n);
+    out->v = fresh(type_, n, n);
+    const double error = solver().gesvdp(type_, full, m, n, count_, a.base(), out->s.base(), out->u.base(),
                                          out->v.base(), infos_, workspace_);
     flag_infos(infos_, count_, doubt_, launcher_);
     if (error == 0 && settled()) return true;
     // The polar decomposition did not do: the QR iteration, which gives the conjugate transpose of v.
     *call_.doubtful = false;
     launcher_.device().fill_zero(reinterpret_cast<Ptr>(doubt_), sizeof *doubt_);
-    Matrices vt{};
-    if (any) vt = fresh(type_, n, n);
-    solver().gesvd(type_, factors, m, n, count_, kept.base(), out->s.base(), out->u.base(), vt.base(), infos_,
-                   workspace_);
-    if (any) copy(transposed(vt), out->v, true);
+    const Matrices vt = fresh(type_, n, n);
+    solver().gesvd(type_, full, m, n, count_, kept.base(), out->s.base(), out->u.base(), vt.base(), infos_, workspace_);
+    copy(transposed(vt), out->v, true);
     return settled_with_infos();
   }
 
@@ -340,10 +337,7 @@ class LinearAlgebra {
     const Matrices a = operand(0);
     const bool turned = a.rows() < a.columns();  // a^T = v' s u'^T: then u = conj(v) of it and v^H its u^T
     Svd svd{};
-    const Solver::Factors factors = values       ? Solver::Factors::kNone
-                                    : call_.full ? Solver::Factors::kFull
-                                                 : Solver::Factors::kReduced;
-    if (!decompose(pack(turned ? transposed(a) : a), factors, &svd)) return;
+    if (!decompose(pack(turned ? transposed(a) : a), call_.full, &svd)) return;
     copy(svd.s, operand(values ? 1 : 2));
     if (values) return;
     if (turned) {
@@ -416,7 +410,7 @@ class LinearAlgebra {
     Matrices work = fresh(type_, turned ? n : m, turned ? m : n);
     copy(turned ? transposed(a) : a, work, turned);
     Svd svd{};
-    if (!decompose(work, Solver::Factors::kReduced, &svd)) return;
+    if (!decompose(work, false, &svd)) return;
     const Matrices& u = turned ? svd.v : svd.u;
     const Matrices& v = turned ? svd.u : svd.v;
     const Matrices coefficients = fresh(type_, k, columns), x = fresh(type_, n, columns),

@@ -272,36 +272,33 @@ void Solver::geev(DType type, bool vectors, std::int64_t n, std::int64_t count, 
   }
 }
 
-void Solver::gesvd(DType type, Factors factors, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s, Ptr u,
+void Solver::gesvd(DType type, bool full, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s, Ptr u,
                    Ptr vt, Ptr infos, Workspace& workspace) {
   const cudaDataType t = data_type(type), real = data_type(real_of(type));
   const auto size = static_cast<std::int64_t>(itemsize(type)),
              s_size = static_cast<std::int64_t>(itemsize(real_of(type)));
-  const signed char job = factors == Factors::kNone ? 'N' : factors == Factors::kFull ? 'A' : 'S';
-  const std::int64_t u_columns = factors == Factors::kFull ? m : n;
+  const signed char job = full ? 'A' : 'S';
+  const std::int64_t u_columns = full ? m : n;
   std::size_t on_device = 0, on_host = 0;
   const auto& l = *library_;
   GPUSHIM_SOLVER(gesvd_size(l.handle, l.params, job, job, m, n, t, at(a), m, real, at(s), t, at(u), m, t, at(vt), n, t,
                             &on_device, &on_host));
   const Ptr space = device_space(on_device, workspace);
   for (std::int64_t i = 0; i < count; ++i) {
-    const bool any = factors != Factors::kNone;
     GPUSHIM_SOLVER(gesvd(l.handle, l.params, job, job, m, n, t, at(a, i * m * n * size), m, real, at(s, i * n * s_size),
-                         t, any ? at(u, i * m * u_columns * size) : nullptr, m, t,
-                         any ? at(vt, i * n * n * size) : nullptr, n, t, at(space), on_device, host_space(on_host),
-                         on_host, at<int>(infos, i * 4)));
+                         t, at(u, i * m * u_columns * size), m, t, at(vt, i * n * n * size), n, t, at(space), on_device,
+                         host_space(on_host), on_host, at<int>(infos, i * 4)));
   }
 }
 
-double Solver::gesvdp(DType type, Factors factors, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s,
-                      Ptr u, Ptr v, Ptr infos, Workspace& workspace) {
+double Solver::gesvdp(DType type, bool full, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s, Ptr u,
+                      Ptr v, Ptr infos, Workspace& workspace) {
   const cudaDataType t = data_type(type), real = data_type(real_of(type));
   const auto size = static_cast<std::int64_t>(itemsize(type)),
              s_size = static_cast<std::int64_t>(itemsize(real_of(type)));
-  const bool any = factors != Factors::kNone;
-  const cusolverEigMode_t mode = any ? CUSOLVER_EIG_MODE_VECTOR : CUSOLVER_EIG_MODE_NOVECTOR;
-  const int economy = factors == Factors::kFull ? 0 : 1;
-  const std::int64_t u_columns = factors == Factors::kFull ? m : n;
+  const cusolverEigMode_t mode = CUSOLVER_EIG_MODE_VECTOR;
+  const int economy = full ? 0 : 1;
+  const std::int64_t u_columns = full ? m : n;
   std::size_t on_device = 0, on_host = 0;
   const auto& l = *library_;
   GPUSHIM_SOLVER(gesvdp_size(l.handle, l.params, mode, economy, m, n, t, at(a), m, real, at(s), t, at(u), m, t, at(v),
@@ -311,9 +308,8 @@ double Solver::gesvdp(DType type, Factors factors, std::int64_t m, std::int64_t 
   for (std::int64_t i = 0; i < count; ++i) {
     double error = 0;
     GPUSHIM_SOLVER(gesvdp(l.handle, l.params, mode, economy, m, n, t, at(a, i * m * n * size), m, real,
-                          at(s, i * n * s_size), t, any ? at(u, i * m * u_columns * size) : nullptr, m, t,
-                          any ? at(v, i * n * n * size) : nullptr, n, t, at(space), on_device, host_space(on_host),
-                          on_host, at<int>(infos, i * 4), &error));
+                          at(s, i * n * s_size), t, at(u, i * m * u_columns * size), m, t, at(v, i * n * n * size), n,
+                          t, at(space), on_device, host_space(on_host), on_host, at<int>(infos, i * 4), &error));
     worst = std::max(worst, error);
   }
   return worst;

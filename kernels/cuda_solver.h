@@ -35,14 +35,13 @@ class Solver {
   /// than CUDA 12.8.
   void geev(DType type, bool vectors, std::int64_t n, std::int64_t count, Ptr a, Ptr w, Ptr vectors_out, Ptr infos,
             Workspace& workspace);
-  enum class Factors : std::uint8_t { kNone, kReduced, kFull };
-  /// m >= n. By QR iteration; vt is the conjugate transpose.
-  void gesvd(DType type, Factors factors, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s, Ptr u,
-             Ptr vt, Ptr infos, Workspace& workspace);
+  /// m >= n; full: u is square. By QR iteration; vt is the conjugate transpose.
+  void gesvd(DType type, bool full, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s, Ptr u, Ptr vt,
+             Ptr infos, Workspace& workspace);
   /// By polar decomposition: faster. v is not transposed. Returns the largest error of a singular value, as cuSOLVER
   /// tells it.
-  double gesvdp(DType type, Factors factors, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s, Ptr u,
-                Ptr v, Ptr infos, Workspace& workspace);
+  double gesvdp(DType type, bool full, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s, Ptr u, Ptr v,
+                Ptr infos, Workspace& workspace);
 
   // All matrices in one launch, for small ones. `pointers` are arrays of addresses, pivots int32.
   void getrf_batched(DType type, std::int64_t n, std::int64_t count, Ptr pointers, Ptr pivots, Ptr infos);

@@ -67,7 +67,7 @@ struct GufuncCall final : Task {
 
   HostLoop host_loop;
   void* host_data;
-  gpu::DevicePtr fp_status;  ///< FFT: the word for floating-point events; 0 nobody asks
+  gpu::DevicePtr fp_status;  ///< FFTs and determinants: the word for floating-point events; 0 nobody asks
   bool* doubtful;            ///< set before run() returns
 
   std::int64_t batch_count() const noexcept {

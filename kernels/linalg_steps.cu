@@ -199,7 +199,7 @@ struct DeterminantWork {
   bool wide_pivots;
   std::int64_t n, count;
   void *sign, *log, *det;
-  Words doubt;
+  Words events, doubt;
 };
 /// A block for each matrix.
 template <class T>
@@ -239,7 +239,13 @@ __global__ void determinant_kernel(DeterminantWork work) {
       sign = signs[0];
       if (work.det != nullptr) {
         const R size = exp(log_det);
-        if (!isfinite(size)) *work.doubt = 1;
+        if (!isfinite(size)) {
+          if (Parts<T>::kComplex) {
+            *work.doubt = 1;
+          } else if (work.events != nullptr) {
+            atomicOr_system(work.events, static_cast<std::uint32_t>(kFpOverflow));
+          }
+        }
         sign = {sign.re * size, sign.im * size};
       } else {
         static_cast<R*>(work.log)[at] = log_det;
@@ -451,6 +457,7 @@ void compute_determinants(const Determinants& d, std::uint32_t* doubt, Launcher&
                              pointer<void>(d.sign),
                              pointer<void>(d.log),
                              pointer<void>(d.det),
+                             pointer<std::uint32_t>(d.fp_status),
                              doubt};
   GPUSHIM_BY_TYPE(d.lu.type, launch_determinant, work, launcher)
 }

@@ -34,6 +34,7 @@ struct Determinants {
   gpu::DevicePtr pivots;  ///< from 1, int64 or int32
   bool wide_pivots;
   gpu::DevicePtr sign, log, det;  ///< det not 0: that alone
+  gpu::DevicePtr fp_status;       ///< for an overflow
 };
 void compute_determinants(const Determinants& work, std::uint32_t* doubt, Launcher& launcher);
 

@@ -313,6 +313,22 @@ def test_singular_determinants():
             np.testing.assert_array_equal(np.array(mine), np.array(stock))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_determinant_overflows(dtype):
+    with gpushim.disabled():
+        a = (1e200 * np.eye(3)) if dtype in ("f8", "c16") else 1e30 * np.eye(3)
+        a = a.astype(dtype)
+        with pytest.warns(RuntimeWarning) as expected:
+            stock = np.linalg.det(a)
+    with pytest.warns(RuntimeWarning) as seen:
+        mine = np.linalg.det(a)
+        gpushim.synchronize()
+        np.add(np.ones(4), 1)
+    with gpushim.disabled():
+        np.testing.assert_array_equal(np.array(mine), np.array(stock))
+        assert {str(w.message) for w in seen} == {str(w.message) for w in expected}
+
+
 @pytest.mark.parametrize("body", [np.linalg.inv, np.linalg.det, np.linalg.cholesky, np.linalg.eigh, np.linalg.svd,
                                   np.linalg.qr, np.linalg.slogdet, np.linalg.eigvals])  # fmt: skip
 @pytest.mark.parametrize("shape", [(0, 0), (0, 3, 3), (2, 0, 0), (0, 0, 0)])
