@@ -72,6 +72,7 @@ def cases(scale: float) -> dict[str, tuple]:
         "det 1e5 x 4x4": (lambda xp, a: xp.linalg.det(a), (stack(10**5, 4),)),
         "cholesky 1e4 x 16x16": (lambda xp, a: xp.linalg.cholesky(a), (stack(10**4, 16) @ stack(10**4, 16).mT,)),
         "eigh 1e4 x 8x8": (lambda xp, a: xp.linalg.eigh(a), (stack(10**4, 8) + stack(10**4, 8).mT,)),
+        "svd 1e4 x 8x8": (lambda xp, a: xp.linalg.svd(a), (stack(10**4, 8),)),
         "fft c128 2^24": (lambda xp, a: xp.fft.fft(a), (wave,)),
         "ifft c128 2^24": (lambda xp, a: xp.fft.ifft(a), (wave,)),
         "rfft f64 2^24": (lambda xp, a: xp.fft.rfft(a), (wave.real.copy(),)),

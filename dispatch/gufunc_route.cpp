@@ -42,11 +42,21 @@ bool describe_gufunc(const char* name, GufuncEntry* entry) noexcept {
       {"svd", {GufuncKind::kSvdvals, false, false, false, false}},
       {"svd_s", {GufuncKind::kSvd, false, false, false, false}},
       {"svd_f", {GufuncKind::kSvd, false, true, false, false}},
-      {"svd_n", {GufuncKind::kSvdvals, false, false, false, false}},
       {"qr_r_raw", {GufuncKind::kQrRaw, false, false, false, false}},
       {"qr_reduced", {GufuncKind::kQrQ, false, false, false, false}},
       {"qr_complete", {GufuncKind::kQrQ, false, true, false, false}},
       {"lstsq", {GufuncKind::kLstsq, false, false, false, false}},
+      // Older NumPys have a gufunc for each of m < n and m >= n.
+      {"svd_m", {GufuncKind::kSvdvals, false, false, false, false}},
+      {"svd_n", {GufuncKind::kSvdvals, false, false, false, false}},
+      {"svd_m_s", {GufuncKind::kSvd, false, false, false, false}},
+      {"svd_n_s", {GufuncKind::kSvd, false, false, false, false}},
+      {"svd_m_f", {GufuncKind::kSvd, false, true, false, false}},
+      {"svd_n_f", {GufuncKind::kSvd, false, true, false, false}},
+      {"qr_r_raw_m", {GufuncKind::kQrRaw, false, false, false, false}},
+      {"qr_r_raw_n", {GufuncKind::kQrRaw, false, false, false, false}},
+      {"lstsq_m", {GufuncKind::kLstsq, false, false, false, false}},
+      {"lstsq_n", {GufuncKind::kLstsq, false, false, false, false}},
       {"fft", {GufuncKind::kFft, false, false, false, false}},
       {"ifft", {GufuncKind::kFft, false, false, true, false}},
       {"rfft_n_even", {GufuncKind::kRfft, false, false, false, false}},
@@ -215,6 +225,7 @@ void estimate(GufuncKind kind, const std::int64_t* core, double count, bool wide
       latency = 300e3 + 25e3 * small;
       host_speed = 8;
       speed = 5;
+      batched = kind != GufuncKind::kLstsq && m <= 32 && n <= 32;
       break;
     case GufuncKind::kQrRaw:
     case GufuncKind::kQrQ:

@@ -16,7 +16,7 @@ namespace gpushim::kernels {
 namespace {
 
 /// Up to this size a stack is factorised by one launch of a batched kernel.
-constexpr std::int64_t kSmallLu = 128, kSmallCholesky = 128, kSmallEigh = 64;
+constexpr std::int64_t kSmallLu = 128, kSmallCholesky = 128, kSmallEigh = 64, kSmallSvd = 32;
 
 /// A stack of matrices anywhere in memory.
 struct Matrices {
@@ -315,8 +315,16 @@ class LinearAlgebra {
     const std::int64_t m = a.rows(), n = a.columns();
     check_finite(a);
     if (!settled()) return false;
-    const Matrices kept = pack(a);
     out->s = fresh(real_of(type_), n, 1);
+    if (count_ > 1 && m <= kSmallSvd) {
+      out->u = fresh(type_, m, m);
+      out->v = fresh(type_, n, n);
+      solver().gesvdj_batched(type_, m, n, count_, a.base(), out->s.base(), out->u.base(), out->v.base(), infos_,
+                              workspace_);
+      if (!full && m > n) out->u = pack(leading_columns(out->u, n));
+      return settled_with_infos();
+    }
+    const Matrices kept = pack(a);
     out->u = fresh(type_, m, full ? m : n);
     out->v = fresh(type_, n, n);
     const double error = solver().gesvdp(type_, full, m, n, count_, a.base(), out->s.base(), out->u.base(),

@@ -40,6 +40,11 @@ using GetriBatched = cublasStatus_t (*)(cublasHandle_t, int, const void* const*,
 using PotrfBatched = cusolverStatus_t (*)(cusolverDnHandle_t, cublasFillMode_t, int, void**, int, int*, int);
 using OrgqrSize = cusolverStatus_t (*)(cusolverDnHandle_t, int, int, int, const void*, int, const void*, int*);
 using Orgqr = cusolverStatus_t (*)(cusolverDnHandle_t, int, int, int, void*, int, const void*, void*, int, int*);
+using GesvdjBatchedSize = cusolverStatus_t (*)(cusolverDnHandle_t, cusolverEigMode_t, int, int, const void*, int,
+                                               const void*, const void*, int, const void*, int, int*, gesvdjInfo_t,
+                                               int);
+using GesvdjBatched = cusolverStatus_t (*)(cusolverDnHandle_t, cusolverEigMode_t, int, int, void*, int, void*, void*,
+                                           int, void*, int, void*, int, int*, gesvdjInfo_t, int);
 
 }  // namespace
 
@@ -76,6 +81,10 @@ struct Solver::Library {
   PotrfBatched potrf_batched[kTypes];
   OrgqrSize orgqr_size[kTypes];
   Orgqr orgqr[kTypes];
+  decltype(&cusolverDnCreateGesvdjInfo) create_gesvdj_info;
+  GesvdjBatchedSize gesvdj_batched_size[kTypes];
+  GesvdjBatched gesvdj_batched[kTypes];
+  gesvdjInfo_t jacobi = nullptr;  ///< the defaults: to machine precision, sorted
 };
 
 namespace {
@@ -117,6 +126,7 @@ Solver::Solver(void* stream, void* blas) : library_(std::make_unique<Library>())
   load("cusolverDnXgesvd", &l.gesvd);
   load("cusolverDnXgesvdp_bufferSize", &l.gesvdp_size);
   load("cusolverDnXgesvdp", &l.gesvdp);
+  load("cusolverDnCreateGesvdjInfo", &l.create_gesvdj_info);
   if (dlsym(solver, "cusolverDnXgeev") != nullptr) {
     load("cusolverDnXgeev_bufferSize", &l.geev_size);
     load("cusolverDnXgeev", &l.geev);
@@ -134,11 +144,14 @@ Solver::Solver(void* stream, void* blas) : library_(std::make_unique<Library>())
     load(("cusolverDn" + letter + "potrfBatched").c_str(), &l.potrf_batched[i]);
     load(("cusolverDn" + letter + q + "_bufferSize").c_str(), &l.orgqr_size[i]);
     load(("cusolverDn" + letter + q).c_str(), &l.orgqr[i]);
+    load(("cusolverDn" + letter + "gesvdjBatched_bufferSize").c_str(), &l.gesvdj_batched_size[i]);
+    load(("cusolverDn" + letter + "gesvdjBatched").c_str(), &l.gesvdj_batched[i]);
   }
   l.blas = static_cast<cublasHandle_t>(blas);
   GPUSHIM_SOLVER(create(&l.handle));
   GPUSHIM_SOLVER(set_stream(l.handle, static_cast<cudaStream_t>(stream)));
   GPUSHIM_SOLVER(create_params(&l.params));
+  GPUSHIM_SOLVER(create_gesvdj_info(&l.jacobi));
 }
 
 // Lives as long as the process, as cuBLAS's handle does.
@@ -313,6 +326,19 @@ double Solver::gesvdp(DType type, bool full, std::int64_t m, std::int64_t n, std
     worst = std::max(worst, error);
   }
   return worst;
+}
+
+void Solver::gesvdj_batched(DType type, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s, Ptr u, Ptr v,
+                            Ptr infos, Workspace& workspace) {
+  const auto& l = *library_;
+  const int which = index_of(type), rows = static_cast<int>(m), columns = static_cast<int>(n),
+            batch = static_cast<int>(count);
+  int elements = 0;
+  GPUSHIM_SOLVER(gesvdj_batched_size[which](l.handle, CUSOLVER_EIG_MODE_VECTOR, rows, columns, at(a), rows, at(s),
+                                            at(u), rows, at(v), columns, &elements, l.jacobi, batch));
+  const Ptr space = device_space(static_cast<std::size_t>(elements) * itemsize(type), workspace);
+  GPUSHIM_SOLVER(gesvdj_batched[which](l.handle, CUSOLVER_EIG_MODE_VECTOR, rows, columns, at(a), rows, at(s), at(u),
+                                       rows, at(v), columns, at(space), elements, at<int>(infos), l.jacobi, batch));
 }
 
 void Solver::getrf_batched(DType type, std::int64_t n, std::int64_t count, Ptr pointers, Ptr pivots, Ptr infos) {

@@ -50,6 +50,9 @@ class Solver {
   void getri_batched(DType type, std::int64_t n, std::int64_t count, Ptr lu_pointers, Ptr pivots, Ptr out_pointers,
                      Ptr infos);
   void potrf_batched(DType type, bool upper, std::int64_t n, std::int64_t count, Ptr pointers, Ptr infos);
+  /// m, n <= 32; u is m x m, v n x n and not transposed. By Jacobi rotations.
+  void gesvdj_batched(DType type, std::int64_t m, std::int64_t n, std::int64_t count, Ptr a, Ptr s, Ptr u, Ptr v,
+                      Ptr infos, Workspace& workspace);
   bool has_syev_batched() const noexcept;
   void syev_batched(DType type, bool vectors, bool upper, std::int64_t n, std::int64_t count, Ptr a, Ptr w, Ptr infos,
                     Workspace& workspace);
