@@ -3,6 +3,10 @@
 Factors are not unique (signs of vectors, order of eigenvalues): they are checked by what defines them.
 """
 
+import subprocess
+import sys
+import warnings
+
 import gpushim
 import numpy as np
 import pytest
@@ -290,8 +294,6 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors_are_numpys(name):
     body, *arguments = ERRORS[name]
-    import warnings
-
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with gpushim.disabled():
@@ -373,3 +375,23 @@ def test_injected_failures_fall_back():
             gpushim._shim.inject_failure(0)
         with gpushim.disabled():
             np.testing.assert_allclose(np.array(result), expected, rtol=1e-10)
+
+
+PLACEMENT = """
+import os
+import gpushim
+import numpy as np
+
+gpushim.install(device=os.environ.get("GPUSHIM_TEST_DEVICE", "host"), min_bytes=1024)
+small, stack = np.eye(50) + 0, np.broadcast_to(np.eye(8), (20000, 8, 8)) + 0
+np.linalg.inv(small)
+np.linalg.inv(stack)
+np.linalg.det(stack)
+rows = {row["name"]: (row["device_calls"], row["host_calls"]) for row in gpushim._shim.stats()["functions"]}
+assert rows["linalg.inv"] == (1, 1), rows
+assert rows["linalg.det"] == (1, 0), rows
+"""
+
+
+def test_small_matrices_stay_with_numpy_and_stacks_of_them_do_not():
+    subprocess.run([sys.executable, "-c", PLACEMENT], check=True)
