@@ -31,6 +31,10 @@ Attempt route_matmul(PyUFuncObject* ufunc, const Call& call);  ///< matmul, vecd
 Attempt route_dot(const Call& call);                           ///< np.dot and ndarray.dot
 Attempt route_vdot(const Call& call);
 Attempt route_inner(const Call& call);
+// einsum_route.cpp
+Attempt route_einsum(const Call& call);  ///< c_einsum
+/// The sum of products over one axis of each, as dot and inner sum: all other dimensions are kept, a's first.
+Attempt contract(const Operand& a, int a_axis, const Operand& b, int b_axis);
 // index_routes.cpp
 Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
 Attempt assign_item(PyObject* array, PyObject* key, PyObject* value);

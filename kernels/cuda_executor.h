@@ -4,6 +4,8 @@
 #include <memory>
 
 #include "kernels/blas.h"
+#include "kernels/cuda_fft.h"
+#include "kernels/cuda_solver.h"
 #include "kernels/device_code.h"
 #include "kernels/executor.h"
 #include "kernels/fold.h"
@@ -21,6 +23,7 @@ class CudaExecutor final : public Executor {
   void scan(const Scan& scan, Workspace& workspace) override;
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
   void matmul(const MatMul& matmul, Workspace& workspace) override;
+  void gufunc(const GufuncCall& call, Workspace& workspace) override;  // cuda_linalg.cpp, cuda_fft.cpp
 
   CompilerCounters compiler_counters() const noexcept override {
     const JitCounters c = jit_.counters();
@@ -43,9 +46,15 @@ class CudaExecutor final : public Executor {
   void multiply_batches(const MatMul& matmul, Workspace& workspace);
   void multiply_floats(const MatMul& matmul, Workspace& workspace);
 
+  // cuda_fft.cpp
+  void transform(const GufuncCall& call, Workspace& workspace);
+  friend class LinearAlgebra;  // cuda_linalg.cpp
+
   Launcher launcher_;
   Jit jit_;
   std::unique_ptr<Blas> blas_;
+  std::unique_ptr<Solver> solver_;
+  std::unique_ptr<Fft> fft_;
 };
 
 }  // namespace gpushim::kernels

@@ -37,6 +37,10 @@ class HostExecutor final : public Executor {
     check_injection("matmul");
     run_matmul(matmul);
   }
+  void gufunc(const GufuncCall& call, Workspace&) override {
+    check_injection("gufunc");
+    run_gufunc(call);
+  }
 };
 
 }  // namespace

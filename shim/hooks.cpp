@@ -18,6 +18,7 @@
 #include "compat/pyref.h"
 #include "dispatch/array_routes.h"
 #include "dispatch/fp_status.h"
+#include "dispatch/gufunc_route.h"
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
 #include "shim/check.h"
@@ -153,7 +154,9 @@ PyObject* offer(FunctionStatistics& row, Route&& route, Original&& original, con
 struct UfuncSeam {
   vectorcallfunc original;
   UfuncEntry entry;
-  bool elementwise;  ///< else a product: matmul, vecdot, matvec, vecmat
+  bool elementwise;  ///< else a product (matmul, vecdot, matvec, vecmat) or a gufunc of linalg or fft
+  bool product;
+  dispatch::GufuncEntry gufunc;
   FunctionStatistics* calls;
 };
 
@@ -194,8 +197,10 @@ UfuncTable g_ufuncs;
   return offer(
       *seam->calls,
       [&] {
+        auto* object = reinterpret_cast<PyUFuncObject*>(ufunc);
         return seam->elementwise ? dispatch::ufunc_call(seam->entry, call)
-                                 : dispatch::route_matmul(reinterpret_cast<PyUFuncObject*>(ufunc), call);
+               : seam->product   ? dispatch::route_matmul(object, call)
+                                 : dispatch::gufunc_call(seam->gufunc, object, call);
       },
       [&] { return seam->original(ufunc, args, nargsf, kwnames); },
       Replay{args, total, [&](PyObject* const* copies) {
@@ -440,6 +445,7 @@ struct MethodHook {
   ROW(m, dot, "dot", dispatch::route_dot, Interest::kArguments)                                           \
   ROW(m, vdot, "vdot", dispatch::route_vdot, Interest::kArguments)                                        \
   ROW(m, inner, "inner", dispatch::route_inner, Interest::kArguments)                                     \
+  ROW(m, c_einsum, "einsum", dispatch::route_einsum, Interest::kArguments)                                \
   ROW(m, array, "array", dispatch::route_array, Interest::kArguments)                                     \
   ROW(m, ascontiguousarray, "ascontiguousarray", dispatch::route_ascontiguousarray, Interest::kArguments) \
   ROW(m, arange, "arange", dispatch::route_arange, Interest::kLength)                                     \
@@ -532,6 +538,7 @@ bool install_ufuncs(PyObject* umath) {
         }
       }
       seam.elementwise = elementwise;
+      seam.product = product;
       Py_INCREF(value);
     }
     if (!g_ufunc_original) g_ufunc_original = ufunc->vectorcall;
@@ -539,6 +546,31 @@ bool install_ufuncs(PyObject* umath) {
     seam.original = patches().swap(&ufunc->vectorcall, hook, ufunc->name);
   }
   return true;
+}
+
+/// The gufuncs of numpy.linalg and numpy.fft; a NumPy without such a module loses acceleration, nothing else.
+void install_gufuncs(const char* module_name, const char* prefix) {
+  auto module = compat::steal(PyImport_ImportModule(module_name));
+  if (!module) {
+    PyErr_Clear();
+    return;
+  }
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(PyModule_GetDict(module.get()), &at, &key, &value)) {
+    if (!PyObject_TypeCheck(value, &PyUFunc_Type)) continue;
+    auto* ufunc = reinterpret_cast<PyUFuncObject*>(value);
+    dispatch::GufuncEntry entry;
+    if (!ufunc->name || !dispatch::describe_gufunc(ufunc->name, &entry) || ufunc->vectorcall == ufunc_hook) continue;
+    UfuncSeam& seam = g_ufuncs.add(value);
+    if (!seam.calls) {
+      auto* name = new std::string(std::string(prefix) + ufunc->name);  // lives as long as the process
+      seam.calls = &dispatch::register_function(name->c_str());
+      seam.gufunc = entry;
+      Py_INCREF(value);
+    }
+    seam.original = patches().swap(&ufunc->vectorcall, static_cast<vectorcallfunc>(ufunc_hook), ufunc->name);
+  }
 }
 
 bool install_ufunc_methods() {
@@ -573,6 +605,8 @@ bool install_hooks() {
   auto umath = compat::steal(PyImport_ImportModule("numpy._core._multiarray_umath"));
   if (!umath) return false;
   if (!install_ufuncs(umath.get()) || !install_ufunc_methods()) return false;
+  install_gufuncs("numpy.linalg._umath_linalg", "linalg.");
+  install_gufuncs("numpy.fft._pocketfft_umath", "fft.");
   auto* ndarray = reinterpret_cast<PyObject*>(&PyArray_Type);
   constexpr int kFirst = __COUNTER__;
 #define GPUSHIM_INSTALL_m(attribute, name, route, interest) \
