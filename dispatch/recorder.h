@@ -76,6 +76,8 @@ class Recorder final : private Graph::Launch {
   void record(When when = When::kLater);
   /// Evaluates whatever is pending. Throws.
   void evaluate_all();
+  /// Evaluates what is pending in a block. Throws.
+  void evaluate(gpu::Block* block);
   /// The pending graph in DOT.
   std::string dot();
 

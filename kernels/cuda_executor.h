@@ -9,6 +9,7 @@
 #include "kernels/fold.h"
 #include "kernels/jit.h"
 #include "kernels/launcher.h"
+#include "kernels/sequence.h"
 
 namespace gpushim::kernels {
 
@@ -21,6 +22,7 @@ class CudaExecutor final : public Executor {
   void scan(const Scan& scan, Workspace& workspace) override;
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
   void matmul(const MatMul& matmul, Workspace& workspace) override;
+  SequenceKernels& sequences() override;
 
   CompilerCounters compiler_counters() const noexcept override {
     const JitCounters c = jit_.counters();
@@ -46,6 +48,7 @@ class CudaExecutor final : public Executor {
   Launcher launcher_;
   Jit jit_;
   std::unique_ptr<Blas> blas_;
+  std::unique_ptr<SequenceKernels> sequences_;
 };
 
 }  // namespace gpushim::kernels
