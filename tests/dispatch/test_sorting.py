@@ -33,7 +33,9 @@ def sample(dtype, size, seed, zeros=False):
     return numbers
 
 
-shapes = st.sampled_from([(1,), (2,), (7,), (64,), (1000,), (3, 5), (5, 1), (4, 33), (17, 3), (2, 3, 4), (1, 9), (3000,)])
+shapes = st.sampled_from(
+    [(1,), (2,), (7,), (64,), (1000,), (3, 5), (5, 1), (4, 33), (17, 3), (2, 3, 4), (1, 9), (3000,)]
+)
 layouts = st.sampled_from(["plain", "fortran", "backwards", "steps"])
 
 
@@ -268,7 +270,12 @@ def test_statistics(body):
 
 def test_covariance():
     x = np.random.default_rng(4).normal(size=(31, 17))
-    for body in (np.cov, np.corrcoef, lambda x: np.cov(x[0], x[1], ddof=0), lambda x: np.cov(x, fweights=np.arange(17))):
+    for body in (
+        np.cov,
+        np.corrcoef,
+        lambda x: np.cov(x[0], x[1], ddof=0),
+        lambda x: np.cov(x, fweights=np.arange(17)),
+    ):
         check(lambda x, body=body: np.round(body(x), 12) + 0.0, x, exact=False, ulp=1e6)
 
 
@@ -295,9 +302,7 @@ def test_correlate_and_convolve(data):
     dtypes = [data.draw(st.sampled_from(DTYPES)) for _ in range(2)]
     sizes = [data.draw(st.sampled_from([1, 2, 3, 5, 64, 700, 1500])) for _ in range(2)]
     with gpushim.disabled():
-        a, v = (
-            np.random.default_rng(i).integers(0, 4, sizes[i]).astype(dtypes[i]) for i in range(2)
-        )
+        a, v = (np.random.default_rng(i).integers(0, 4, sizes[i]).astype(dtypes[i]) for i in range(2))
         if "F" in dtypes or "D" in dtypes:
             a, v = (x * (1 - 2j) if x.dtype.kind == "c" else x for x in (a, v))
     for mode in ("valid", "same", "full"):
