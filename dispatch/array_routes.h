@@ -26,6 +26,23 @@ Attempt route_empty_like(const Call& call);
 // arg_routes.cpp
 Attempt route_argmax(const Call& call);
 Attempt route_argmin(const Call& call);
+// sort_routes.cpp
+Attempt route_sort(const Call& call);
+Attempt route_argsort(const Call& call);
+Attempt route_partition(const Call& call);
+Attempt route_argpartition(const Call& call);
+Attempt route_lexsort(const Call& call);
+Attempt route_unique_hash(const Call& call);  ///< what np.unique does without indices and counts
+// search_routes.cpp
+Attempt route_searchsorted(const Call& call);
+Attempt route_bincount(const Call& call);
+Attempt route_monotonicity(const Call& call);  ///< of digitize
+Attempt route_histogram(const Call& call);
+// neighbour_routes.cpp
+Attempt route_interp(const Call& call);
+Attempt route_interp_complex(const Call& call);
+Attempt route_correlate(const Call& call);   ///< of convolve
+Attempt route_correlate2(const Call& call);  ///< np.correlate
 // matmul_routes.cpp
 Attempt route_matmul(PyUFuncObject* ufunc, const Call& call);  ///< matmul, vecdot, matvec, vecmat by name
 Attempt route_dot(const Call& call);                           ///< np.dot and ndarray.dot

@@ -11,6 +11,7 @@
 #include "kernels/fold.h"
 #include "kernels/jit.h"
 #include "kernels/launcher.h"
+#include "kernels/sequence.h"
 
 namespace gpushim::kernels {
 
@@ -24,6 +25,7 @@ class CudaExecutor final : public Executor {
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
   void matmul(const MatMul& matmul, Workspace& workspace) override;
   void gufunc(const GufuncCall& call, Workspace& workspace) override;  // cuda_linalg.cpp, cuda_fft.cpp
+  SequenceKernels& sequences() override;
 
   CompilerCounters compiler_counters() const noexcept override {
     const JitCounters c = jit_.counters();
@@ -55,6 +57,7 @@ class CudaExecutor final : public Executor {
   std::unique_ptr<Blas> blas_;
   std::unique_ptr<Solver> solver_;
   std::unique_ptr<Fft> fft_;
+  std::unique_ptr<SequenceKernels> sequences_;
 };
 
 }  // namespace gpushim::kernels

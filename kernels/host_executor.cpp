@@ -2,6 +2,7 @@
 #include "kernels/host_executor.h"
 
 #include "gpu/error.h"
+#include "kernels/sequence.h"
 
 namespace gpushim::kernels {
 namespace host {
@@ -40,6 +41,10 @@ class HostExecutor final : public Executor {
   void gufunc(const GufuncCall& call, Workspace&) override {
     check_injection("gufunc");
     run_gufunc(call);
+  }
+  SequenceKernels& sequences() override {
+    check_injection("sequence");
+    return host_sequences();
   }
 };
 

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -457,8 +458,55 @@ struct MethodHook {
   ROW(a, fill, "ndarray.fill", dispatch::route_fill, Interest::kArguments)                                \
   ROW(a, argmax, "ndarray.argmax", dispatch::route_argmax, Interest::kArguments)                          \
   ROW(a, argmin, "ndarray.argmin", dispatch::route_argmin, Interest::kArguments)                          \
+  ROW(m, lexsort, "lexsort", dispatch::route_lexsort, Interest::kList)                                    \
+  ROW(m, _unique_hash, "unique", dispatch::route_unique_hash, Interest::kArguments)                       \
+  ROW(m, bincount, "bincount", dispatch::route_bincount, Interest::kArguments)                            \
+  ROW(m, _monotonicity, "monotonicity", dispatch::route_monotonicity, Interest::kArguments)               \
+  ROW(m, interp, "interp", dispatch::route_interp, Interest::kArguments)                                  \
+  ROW(m, interp_complex, "interp_complex", dispatch::route_interp_complex, Interest::kArguments)          \
+  ROW(m, correlate, "convolve", dispatch::route_correlate, Interest::kArguments)                          \
+  ROW(m, correlate2, "correlate", dispatch::route_correlate2, Interest::kArguments)                       \
+  ROW(a, sort, "ndarray.sort", dispatch::route_sort, Interest::kArguments)                                \
+  ROW(a, argsort, "ndarray.argsort", dispatch::route_argsort, Interest::kArguments)                       \
+  ROW(a, partition, "ndarray.partition", dispatch::route_partition, Interest::kArguments)                 \
+  ROW(a, argpartition, "ndarray.argpartition", dispatch::route_argpartition, Interest::kArguments)        \
+  ROW(a, searchsorted, "ndarray.searchsorted", dispatch::route_searchsorted, Interest::kArguments)        \
   ROW(a, dot, "ndarray.dot", dispatch::route_dot, Interest::kArguments)                                   \
   ROW(a, item, "ndarray.item", dispatch::route_item, Interest::kArguments)
+
+// --- Python functions behind NumPy's dispatchers
+
+/// For a function whose Python code would be many small calls. The dispatcher sees other array types first where the
+/// route leaves the call to it.
+template <int kId>
+struct DispatcherHook {
+  static inline vectorcallfunc original;
+  static inline FunctionStatistics* row;
+  static inline Route route;
+
+  static PyObject* hook(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    auto untouched = [&] { return original(self, args, nargsf, kwnames); };
+    if (!any_interesting(args, nargs) || !dispatch::gate::open()) return untouched();
+    return offer(*row, false, [&] { return route(Call{args, nargs, kwnames}); }, untouched);
+  }
+
+  static bool install(PyObject* module, const char* attribute, Route r) {
+    auto function = compat::steal(PyObject_GetAttrString(module, attribute));
+    PyTypeObject* type = function ? Py_TYPE(function.get()) : nullptr;
+    if (!type || std::strcmp(type->tp_name, "numpy._ArrayFunctionDispatcher") != 0 || type->tp_vectorcall_offset <= 0) {
+      PyErr_Clear();
+      return true;
+    }
+    auto* slot =
+        reinterpret_cast<vectorcallfunc*>(reinterpret_cast<char*>(function.get()) + type->tp_vectorcall_offset);
+    route = r;
+    if (!row) row = &dispatch::register_function(attribute);
+    if (*slot == hook) return true;
+    original = patches().swap(slot, static_cast<vectorcallfunc>(hook), attribute);
+    return true;
+  }
+};
 
 // --- ndarray's mapping slots
 
@@ -616,6 +664,8 @@ bool install_hooks() {
 #define GPUSHIM_INSTALL(owner, ...) GPUSHIM_INSTALL_##owner(__VA_ARGS__)
   GPUSHIM_METHOD_SEAMS(GPUSHIM_INSTALL)
 #undef GPUSHIM_INSTALL
+  auto numpy = compat::steal(PyImport_ImportModule("numpy"));
+  if (!numpy || !DispatcherHook<0>::install(numpy.get(), "histogram", dispatch::route_histogram)) return false;
   if (!g_getitem_row) {
     g_getitem_row = &dispatch::register_function("ndarray.__getitem__");
     g_setitem_row = &dispatch::register_function("ndarray.__setitem__");
