@@ -18,29 +18,36 @@ FpStatus::FpStatus() {
       Runtime::get()->memory().device().allocate_shared_words(kSlots * sizeof(std::uint32_t), &device_words_));
 }
 
-int FpStatus::slot(const char* function) {
+int FpStatus::slot(const char* function, compat::ErrorMask mask) {
+  int same_name = kSlots - 1;
   for (int i = 0; i < used_; ++i) {
-    if (names_[i] == function) return i;
+    if (names_[i] == function && masks_[i].bits == mask.bits) return i;
   }
   for (int i = 0; i < used_; ++i) {
-    if (std::strcmp(names_[i], function) == 0) return i;
+    if (std::strcmp(names_[i], function) != 0) continue;
+    if (masks_[i].bits == mask.bits) return i;
+    same_name = i;
   }
-  if (used_ == kSlots) return kSlots - 1;
-  names_[used_] = function;
-  return used_++;
+  const int i = used_ < kSlots ? used_++ : same_name;  // all are in use: warnings under another mask change theirs
+  names_[i] = function;
+  masks_[i] = mask;
+  return i;
 }
 
 gpu::DevicePtr FpStatus::word_for(const char* function, compat::ErrorMask mask) {
-  if ((mask.bits & ~(7 << 6)) == 0) return 0;  // underflow alone is never asked of the device
-  int i = slot(function);
-  masks_[i] = mask;
-  return device_words_ + static_cast<std::uintptr_t>(i) * sizeof(std::uint32_t);
+  mask.bits &= ~(7 << 6);  // underflow is never asked of the device
+  if (mask.bits == 0) return 0;
+  armed_ = true;
+  return device_words_ + static_cast<std::uintptr_t>(slot(function, mask)) * sizeof(std::uint32_t);
 }
 
 std::uint32_t FpStatus::take(const char* function) {
-  int i = slot(function);
-  std::uint32_t bits = words_[i];
-  words_[i] = 0;
+  std::uint32_t bits = 0;
+  for (int i = 0; i < used_; ++i) {
+    if (masks_[i].may_come_late() || std::strcmp(names_[i], function) != 0) continue;
+    bits |= words_[i];
+    words_[i] = 0;
+  }
   return bits;
 }
 

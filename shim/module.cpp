@@ -143,9 +143,16 @@ PyObject* synchronize(PyObject*, PyObject*) {
       PyErr_SetString(PyExc_RuntimeError, error.what());
       return nullptr;
     }
+    dispatch::FpStatus::get().disarm();
     if (!dispatch::FpStatus::get().report()) return nullptr;
   }
   Py_RETURN_NONE;
+}
+
+/// Called where a program begins or ends to look at its warnings: nothing to do in one that computes none.
+PyObject* settle_warnings(PyObject* module, PyObject*) {
+  if (!Runtime::get() || !dispatch::FpStatus::get().armed()) Py_RETURN_NONE;
+  return synchronize(module, nullptr);
 }
 
 bool put(PyObject* dict, const char* name, unsigned long long value) {
@@ -298,6 +305,7 @@ PyMethodDef kMethods[] = {
     {"is_installed", is_installed, METH_NOARGS, "Whether NumPy's calls are intercepted."},
     {"set_enabled", set_enabled, METH_O, "Switch this thread on, off or back to the default; returns what it was."},
     {"synchronize", synchronize, METH_NOARGS, "Wait for the device; floating-point warnings arrive here."},
+    {"settle_warnings", settle_warnings, METH_NOARGS, "Synchronize if recorded work may still warn."},
     {"evaluate", evaluate, METH_NOARGS, "Evaluate what is pending, without waiting for the device."},
     {"wait_for_compiler", wait_for_compiler, METH_NOARGS, "Wait until no kernel is being compiled (benchmarks)."},
     {"graph", graph, METH_NOARGS, "The pending graph in DOT."},

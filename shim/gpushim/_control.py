@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 
-from gpushim import _report, _settings, _shim
+from gpushim import _report, _settings, _shim, _warnings
 
 _lock = threading.Lock()
 _said_unavailable = False
@@ -47,6 +47,7 @@ def install(device: str | None = None, min_bytes: int | None = None, **settings:
                 _said_unavailable = True
                 print(f"gpushim: {unavailable}; NumPy stays as it is", file=sys.stderr)
             return False
+        _warnings.install()
         if values["log"] != "warn":
             print(f"gpushim: {description}", file=sys.stderr)
         if values["report"] != "off":
@@ -62,6 +63,7 @@ def _library_path() -> str:
 def uninstall() -> None:
     """Puts NumPy back exactly as it was; every array's data comes home. Arrays made meanwhile stay valid."""
     with _lock:
+        _warnings.uninstall()
         _shim.uninstall()
 
 

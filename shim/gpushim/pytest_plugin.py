@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import gc
 import json
-import warnings
 import zlib
 from pathlib import Path
 
@@ -57,7 +56,6 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     if not gpushim.install(device=options.gpushim_device, min_bytes=options.gpushim_min_bytes):
         raise pytest.UsageError("gpushim has no device to run the tests on")
     _compare_in_numpy()
-    _warn_where_tests_look()
 
 
 def _compare_in_numpy() -> None:
@@ -67,25 +65,6 @@ def _compare_in_numpy() -> None:
         compare = getattr(numpy.testing, name, None)
         if compare is not None:
             setattr(numpy.testing, name, _without_device(compare))
-
-
-def _warn_where_tests_look() -> None:
-    """Work is done when somebody looks at its result; a test that catches warnings looks at those."""
-    enter, leave = warnings.catch_warnings.__enter__, warnings.catch_warnings.__exit__
-
-    @functools.wraps(enter)
-    def enter_settled(self):
-        gpushim.synchronize()
-        return enter(self)
-
-    @functools.wraps(leave)
-    def leave_settled(self, *exc_info):
-        try:
-            gpushim.synchronize()
-        finally:
-            leave(self, *exc_info)
-
-    warnings.catch_warnings.__enter__, warnings.catch_warnings.__exit__ = enter_settled, leave_settled
 
 
 def _without_device(function):
