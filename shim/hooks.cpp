@@ -488,7 +488,12 @@ struct DispatcherHook {
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     auto untouched = [&] { return original(self, args, nargsf, kwnames); };
     if (!any_interesting(args, nargs) || !dispatch::gate::open()) return untouched();
-    return offer(*row, false, [&] { return route(Call{args, nargs, kwnames}); }, untouched);
+    const Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    return offer(
+        *row, [&] { return route(Call{args, nargs, kwnames}); }, untouched,
+        Replay{args, total, [&](PyObject* const* copies) {
+                 return original(self, copies, static_cast<std::size_t>(nargs), kwnames);
+               }});
   }
 
   static bool install(PyObject* module, const char* attribute, Route r) {
