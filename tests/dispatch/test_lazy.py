@@ -445,6 +445,17 @@ def test_the_graph_can_be_drawn():
     assert "sqrt" not in gpushim._shim.graph()
 
 
+def test_the_pending_graph_shows_values_and_evaluates_nothing():
+    x = device(np.arange(5.0))
+    gpushim.synchronize()
+    y = np.sqrt(x * 2.0)
+    text = gpushim.pending_graph()
+    assert text.startswith("digraph") and "multiply" in text and "sqrt" in text and "shape=box" in text
+    assert gpushim.location(y) == "pending"
+    gpushim.synchronize()
+    assert "sqrt" not in gpushim.pending_graph()
+
+
 # ---- programs that were fused before
 
 
