@@ -138,17 +138,17 @@ def overhead(library: Library, largest: int) -> dict[str, dict[str, float]]:
 
 
 def recording(library: Library, largest: int) -> dict[str, dict[str, float]]:
-    """Seconds a call: until it is recorded, the ndarray that it returns and its end included (median over a million calls,
-    in rounds of 200), and what its evaluation, without waiting, adds."""
+    """Seconds a call np.add(a, b): until it is recorded, the ndarray that it returns and its end included (median over a
+    million calls, in rounds of 200), and what its evaluation, without waiting, adds."""
     a, b = np.ones(1 << 16) + 0, np.ones(1 << 16) + 0
     library.synchronize()
 
-    def rounds(call: Callable[[], object], count: int) -> float:
+    def rounds(call: Callable[..., object], count: int, *arguments: np.ndarray) -> float:
         times = []
         for _ in range(count):
             start = time.perf_counter()
             for _ in range(200):
-                call()
+                call(*arguments)
             times.append((time.perf_counter() - start) / 200)
         return statistics.median(times)
 
@@ -156,7 +156,7 @@ def recording(library: Library, largest: int) -> dict[str, dict[str, float]]:
         result = np.add(a, b)  # noqa: F841 alive while it is evaluated
         library.evaluate()
 
-    record = rounds(lambda: np.add(a, b), 5000)
+    record = rounds(np.add, 5000, a, b)
     whole = rounds(evaluated, 200)
     library.synchronize()
     return {"record": {"seconds": record}, "evaluation": {"seconds": whole - record}}

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 FILES = ("test_umath", "test_ufunc", "test_numeric", "test_indexing", "test_mem_overlap", "test_multiarray")
+#: Folders of NumPy whose tests are found by name.
+PARTS = ("_core", "linalg", "fft", "lib", "random", "matrixlib", "polynomial", "ma")
 HERE = Path(__file__).resolve().parent
 BAD = {"failed", "crash", "hang"}
 #: A file in which so many tests kill the process is given up.
@@ -92,13 +94,12 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def find_file(name: str) -> Path:
-    tests = Path(importlib.util.find_spec("numpy").origin).parent / "_core" / "tests"
-    path = Path(name) if name.endswith(".py") else tests / f"{name}.py"
-    if not path.exists():
-        path = tests / path.name
-    if not path.exists():
-        raise SystemExit(f"conformance: no {name}, and no {path}")
-    return path.resolve()
+    numpy = Path(importlib.util.find_spec("numpy").origin).parent
+    path = Path(name) if name.endswith(".py") else Path(f"{name}.py")
+    for folder in (Path(), *(numpy / part / "tests" for part in PARTS)):
+        if (folder / path).exists():
+            return (folder / path).resolve()
+    raise SystemExit(f"conformance: no {name} in {numpy}")
 
 
 def read_expectations(path: Path) -> list[Expectation]:

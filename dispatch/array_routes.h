@@ -26,11 +26,32 @@ Attempt route_empty_like(const Call& call);
 // arg_routes.cpp
 Attempt route_argmax(const Call& call);
 Attempt route_argmin(const Call& call);
+// sort_routes.cpp
+Attempt route_sort(const Call& call);
+Attempt route_argsort(const Call& call);
+Attempt route_partition(const Call& call);
+Attempt route_argpartition(const Call& call);
+Attempt route_lexsort(const Call& call);
+Attempt route_unique_hash(const Call& call);  ///< what np.unique does without indices and counts
+// search_routes.cpp
+Attempt route_searchsorted(const Call& call);
+Attempt route_bincount(const Call& call);
+Attempt route_monotonicity(const Call& call);  ///< of digitize
+Attempt route_histogram(const Call& call);
+// neighbour_routes.cpp
+Attempt route_interp(const Call& call);
+Attempt route_interp_complex(const Call& call);
+Attempt route_correlate(const Call& call);   ///< of convolve
+Attempt route_correlate2(const Call& call);  ///< np.correlate
 // matmul_routes.cpp
 Attempt route_matmul(PyUFuncObject* ufunc, const Call& call);  ///< matmul, vecdot, matvec, vecmat by name
 Attempt route_dot(const Call& call);                           ///< np.dot and ndarray.dot
 Attempt route_vdot(const Call& call);
 Attempt route_inner(const Call& call);
+// einsum_route.cpp
+Attempt route_einsum(const Call& call);  ///< c_einsum
+/// The sum of products over one axis of each, as dot and inner sum: all other dimensions are kept, a's first.
+Attempt contract(const Operand& a, int a_axis, const Operand& b, int b_axis);
 // index_routes.cpp
 Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
 Attempt assign_item(PyObject* array, PyObject* key, PyObject* value);

@@ -96,7 +96,7 @@ Attempt route_astype(const Call& call) {
   }
   DType to;
   if (!to_dtype(type_num, &to)) return Attempt::fallback(Reason::dtype);
-  if (!copy && to == self.dtype) return Attempt::fallback(Reason::not_implemented);  // NumPy may return self
+  if (!copy && to == self.dtype) return Attempt::fallback(Reason::value);  // NumPy may return self
   auto descr = compat::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type_num)));
   auto* d = reinterpret_cast<PyArray_Descr*>(descr.get());
   if (!PyArray_CanCastTypeTo(PyArray_DESCR(self.array), d, casting)) return Attempt::fallback(Reason::value);

@@ -100,7 +100,6 @@ Attempt route_empty_like(const Call& call) {
   Operand like;
   Reason reason;
   if (!call.sort(names, 5, slot) || !slot[0] || slot[5]) return Attempt::fallback(Reason::kwarg);
-  if (slot[4] && slot[4] != Py_None) return Attempt::fallback(Reason::kwarg);
   if (slot[2] && !(PyUnicode_Check(slot[2]) && PyUnicode_CompareWithASCIIString(slot[2], "K") == 0)) {
     return Attempt::fallback(Reason::kwarg);
   }
@@ -114,6 +113,22 @@ Attempt route_empty_like(const Call& call) {
   auto* d = reinterpret_cast<PyArray_Descr*>(descr.get());
   DType type;
   if (!to_dtype(d->type_num, &type)) return Attempt::fallback(Reason::dtype);
+  // Another shape of as many dimensions (the FFTs ask for one): laid out in the same order.
+  std::int64_t shape[kMaxArrayDims];
+  if (slot[4] && slot[4] != Py_None) {
+    if (!PyTuple_CheckExact(slot[4]) || PyTuple_GET_SIZE(slot[4]) != like.ndim) return Attempt::fallback(Reason::kwarg);
+    std::int64_t size = 1;
+    for (int dim = 0; dim < like.ndim; ++dim) {
+      Py_ssize_t length;
+      if (!as_index(PyTuple_GET_ITEM(slot[4], dim), &length) || length < 0) return Attempt::fallback(Reason::value);
+      if (__builtin_mul_overflow(size, length, &size)) return Attempt::fallback(Reason::value);
+      shape[dim] = length;
+    }
+    if (size == 0) return Attempt::fallback(Reason::empty);
+    if (static_cast<double>(size) * static_cast<double>(PyDataType_ELSIZE(d)) > 1e15)
+      return Attempt::fallback(Reason::value);
+    like.shape = shape;
+  }
   return Attempt::success(new_result_like(d, like).array.release());
 }
 

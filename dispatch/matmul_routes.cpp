@@ -270,8 +270,11 @@ Attempt route_dot(const Call& call) {
       return Attempt::fallback(Reason::value);
     }
   }
-  // dot sums over a's last and b's last but one dimension; b with more than two dimensions is NumPy's.
-  if (b.ndim > 2) return Attempt::fallback(Reason::not_implemented);
+  // dot sums over a's last and b's last but one dimension.
+  if (b.ndim > 2) {
+    if (slot[2] && slot[2] != Py_None) return Attempt::fallback(Reason::kwarg);
+    return contract(a, a.ndim - 1, b, b.ndim - 2);
+  }
   return product(a, b, {a.ndim >= 2, b.ndim == 2, false, false}, slot[2]);
 }
 
@@ -289,7 +292,7 @@ Attempt route_inner(const Call& call) {
   Reason reason;
   if (call.nargs != 2 || call.n_keywords() != 0) return Attempt::fallback(Reason::value);
   if (!read_pair(call.args[0], call.args[1], &a, &b, &reason)) return Attempt::fallback(reason);
-  if (a.ndim > 2 || b.ndim > 2) return Attempt::fallback(Reason::not_implemented);
+  if (a.ndim > 2 || b.ndim > 2) return contract(a, a.ndim - 1, b, b.ndim - 1);
   return product(a, b, {a.ndim == 2, b.ndim == 2, true, false}, nullptr);
 }
 

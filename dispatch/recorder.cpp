@@ -118,6 +118,11 @@ void Recorder::evaluate_all() {
   graph_.settle_all();
 }
 
+void Recorder::evaluate(gpu::Block* block) {
+  const std::lock_guard guard(mutex_);
+  graph_.settle(block, gpu::Access::kRead);
+}
+
 template <class Take>
 void Recorder::retry_without_pending(Take&& take) {
   ++counters_.nodes;

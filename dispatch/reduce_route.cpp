@@ -21,7 +21,7 @@ const Loop& reduction_loop(PyUFuncObject* ufunc, Op op, const Operand& array, in
   std::uint8_t codes[kMaxUfuncOperands] = {kNone, array.code, kNone, kNone, kNone};
   std::uint8_t signature = dtype_num >= 0 ? static_cast<std::uint8_t>(dtype_num) : std::uint8_t{kNone};
   if (out) {
-    codes[0] = codes[2] = out->code;
+    codes[0] = out->code;  // NumPy takes the output in the first input's place
   } else if (dtype_num < 0 && (op == Op::add || op == Op::multiply) &&
              (array.dtype == DType::kBool || kernels::is_integer(array.dtype)) &&
              kernels::itemsize(array.dtype) < sizeof(long)) {

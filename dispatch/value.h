@@ -136,7 +136,10 @@ inline void Value::rehash() noexcept {
   hash.mix(shape, ndim * sizeof *shape);
   hash.mix(strides, (ndim - reduction.ndim) * sizeof *strides);
   hash.mix(fp_status);
-  hash.mix(instructions, n_instructions * sizeof *instructions);
+  for (int i = 0; i < n_instructions; ++i) {
+    const kernels::Instruction& in = instructions[i];
+    hash.mix(word(static_cast<int>(in.op) >> 8, in.op, in.type, in.to, in.dst, in.a, in.b, in.c));
+  }
   for (int i = 0; i < n_loads; ++i) {
     hash.mix(word(loads[i].dtype));
     hash.mix(loads[i].strides, ndim * sizeof *loads[i].strides);

@@ -39,8 +39,11 @@ def settings() -> str:
             setting.kind
         ) or module.format_count(setting.default)
         option = setting.option + (f"[=...]` (alone: `{setting.bare}" if setting.bare else "")
-        option = f"`{option}`" + (")" if setting.bare else "") if setting.option else "`-v`, `-vv`"
-        cells = (f"`{setting.name}`", f"`{setting.variable}`", option, values, f"`{default}`", setting.help)
+        option = f"`{option}`" + (")" if setting.bare else "") if setting.option else ""
+        if setting.name == "log":
+            option = "`-v`, `-vv`"
+        argument = "" if setting.used_by == "environment" else f"`{setting.name}`"
+        cells = (argument, f"`{setting.variable}`", option, values, f"`{default}`", setting.help)
         lines.append("| " + " | ".join(cells) + " |")
     lines += [
         "",

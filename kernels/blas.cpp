@@ -2,11 +2,10 @@
 #include "kernels/blas.h"
 
 #include <cublas_v2.h>
-#include <dlfcn.h>
 
 #include <string>
 
-#include "gpu/error.h"
+#include "kernels/library.h"
 
 namespace gpushim::kernels {
 
@@ -38,13 +37,6 @@ struct Blas::Library {
 #define GPUSHIM_CUBLAS(call) library_->require(library_->call, "cublas " #call, __LINE__)
 
 namespace {
-
-template <class Function>
-void load(void* library, const char* name, Function* function) {
-  void* address = dlsym(library, name);
-  if (address == nullptr) throw gpu::DeviceError(std::string("cuBLAS lacks ") + name);
-  *function = reinterpret_cast<Function>(address);
-}
 
 /// One and zero in the type that cuBLAS computes in (float for float16).
 struct Scalars {
@@ -133,17 +125,18 @@ Blas::Blas(void* stream) : library_(std::make_unique<Library>()) {
   std::string tried;
   void* library = gpu::open_cuda_library("cublas", {13, 12}, &tried);
   if (library == nullptr) throw gpu::DeviceError(tried);
-  load(library, "cublasCreate_v2", &library_->create);
-  load(library, "cublasDestroy_v2", &library_->destroy);
-  load(library, "cublasSetStream_v2", &library_->set_stream);
-  load(library, "cublasSetMathMode", &library_->set_math_mode);
-  load(library, "cublasGetStatusName", &library_->status_name);
-  load(library, "cublasGemmStridedBatchedEx_64", &library_->gemm);
-  load(library, "cublasGemmEx_64", &library_->single_gemm);
-  load(library, "cublasSgemv_v2_64", &library_->gemv_f32);
-  load(library, "cublasDgemv_v2_64", &library_->gemv_f64);
-  load(library, "cublasCgemv_v2_64", &library_->gemv_c64);
-  load(library, "cublasZgemv_v2_64", &library_->gemv_c128);
+  const auto load = [&](const char* name, auto* function) { load_function(library, "cuBLAS", name, function); };
+  load("cublasCreate_v2", &library_->create);
+  load("cublasDestroy_v2", &library_->destroy);
+  load("cublasSetStream_v2", &library_->set_stream);
+  load("cublasSetMathMode", &library_->set_math_mode);
+  load("cublasGetStatusName", &library_->status_name);
+  load("cublasGemmStridedBatchedEx_64", &library_->gemm);
+  load("cublasGemmEx_64", &library_->single_gemm);
+  load("cublasSgemv_v2_64", &library_->gemv_f32);
+  load("cublasDgemv_v2_64", &library_->gemv_f64);
+  load("cublasCgemv_v2_64", &library_->gemv_c64);
+  load("cublasZgemv_v2_64", &library_->gemv_c128);
   GPUSHIM_CUBLAS(create(&library_->handle));
   GPUSHIM_CUBLAS(set_stream(library_->handle, static_cast<cudaStream_t>(stream)));
   // Full float32: the default mode uses neither TF32 nor emulation. Atomics are off by default, so results repeat.
@@ -152,6 +145,8 @@ Blas::Blas(void* stream) : library_(std::make_unique<Library>()) {
 
 // Lives as long as the process: cublasDestroy would call CUDA, which may be gone by then.
 Blas::~Blas() = default;
+
+void* Blas::handle() const noexcept { return library_->handle; }
 
 void Blas::gemm(const Gemm& g) {
   Gemv v;

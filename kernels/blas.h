@@ -32,6 +32,7 @@ class Blas {
   explicit Blas(void* stream);
   ~Blas();
   void gemm(const Gemm& gemm);
+  void* handle() const noexcept;  ///< the cublasHandle_t
 
  private:
   struct Library;

@@ -4,11 +4,14 @@
 #include <memory>
 
 #include "kernels/blas.h"
+#include "kernels/cuda_fft.h"
+#include "kernels/cuda_solver.h"
 #include "kernels/device_code.h"
 #include "kernels/executor.h"
 #include "kernels/fold.h"
 #include "kernels/jit.h"
 #include "kernels/launcher.h"
+#include "kernels/sequence.h"
 
 namespace gpushim::kernels {
 
@@ -21,6 +24,8 @@ class CudaExecutor final : public Executor {
   void scan(const Scan& scan, Workspace& workspace) override;
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
   void matmul(const MatMul& matmul, Workspace& workspace) override;
+  void gufunc(const GufuncCall& call, Workspace& workspace) override;  // cuda_linalg.cpp, cuda_fft.cpp
+  SequenceKernels& sequences() override;
 
   CompilerCounters compiler_counters() const noexcept override {
     const JitCounters c = jit_.counters();
@@ -43,9 +48,16 @@ class CudaExecutor final : public Executor {
   void multiply_batches(const MatMul& matmul, Workspace& workspace);
   void multiply_floats(const MatMul& matmul, Workspace& workspace);
 
+  // cuda_fft.cpp
+  void transform(const GufuncCall& call, Workspace& workspace);
+  friend class LinearAlgebra;  // cuda_linalg.cpp
+
   Launcher launcher_;
   Jit jit_;
   std::unique_ptr<Blas> blas_;
+  std::unique_ptr<Solver> solver_;
+  std::unique_ptr<Fft> fft_;
+  std::unique_ptr<SequenceKernels> sequences_;
 };
 
 }  // namespace gpushim::kernels

@@ -22,6 +22,8 @@ class Workspace {
 };
 
 class Executor;
+struct GufuncCall;
+class SequenceKernels;
 
 /// Work that is not a program. Whoever runs it has bound memory to it, and gives the device addresses in the order of
 /// binding; `run` hands itself to the executor's function for its kind.
@@ -90,6 +92,8 @@ class Executor {
   virtual void scan(const Scan& scan, Workspace& workspace) = 0;
   virtual void arg_reduce(const ArgReduce& reduce, Workspace& workspace) = 0;
   virtual void matmul(const MatMul& matmul, Workspace& workspace) = 0;
+  virtual void gufunc(const GufuncCall& call, Workspace& workspace) = 0;  ///< gufunc.h
+  virtual SequenceKernels& sequences() = 0;  ///< sequence.h; asked for before each task
   virtual CompilerCounters compiler_counters() const noexcept { return {}; }
   /// Until no kernel is being compiled. For tests and benchmarks: nobody else waits for a compiler.
   virtual void wait_for_compiler() {}

@@ -2,6 +2,7 @@
 #include "kernels/host_executor.h"
 
 #include "gpu/error.h"
+#include "kernels/sequence.h"
 
 namespace gpushim::kernels {
 namespace host {
@@ -36,6 +37,14 @@ class HostExecutor final : public Executor {
   void matmul(const MatMul& matmul, Workspace&) override {
     check_injection("matmul");
     run_matmul(matmul);
+  }
+  void gufunc(const GufuncCall& call, Workspace&) override {
+    check_injection("gufunc");
+    run_gufunc(call);
+  }
+  SequenceKernels& sequences() override {
+    check_injection("sequence");
+    return host_sequences();
   }
 };
 

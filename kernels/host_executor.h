@@ -9,6 +9,7 @@ void run_program(const Program& program);
 void run_scan(const Scan& scan);
 void run_arg_reduce(const ArgReduce& reduce);
 void run_matmul(const MatMul& matmul);
+void run_gufunc(const GufuncCall& call);
 
 /// ORs FpFlag bits into the status word; an address of 0 means that nobody asked.
 void report_events(gpu::DevicePtr word, std::uint32_t events) noexcept;

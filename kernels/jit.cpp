@@ -28,6 +28,7 @@ std::string variable(const char* name) {
 JitSettings JitSettings::from_environment() {
   JitSettings settings;
   settings.enabled = variable("GPUSHIM_JIT") != "0";
+  settings.always = variable("GPUSHIM_JIT_ALWAYS") == "1";
   settings.dump = variable("GPUSHIM_JIT_DUMP");
   settings.cache_folder = variable("GPUSHIM_CACHE_DIR");
   const std::string xdg = variable("XDG_CACHE_HOME"), home = variable("HOME");
@@ -53,14 +54,15 @@ bool Jit::try_run(const Program& program, Launcher& launcher, Workspace* workspa
   if (!plan_program(program, launcher.multiprocessors(), &plan, &call)) return false;
   JitEntry* entry = find(sign(program, plan));
   if (entry == nullptr) return false;
-  if (entry->state.load(std::memory_order_acquire) == JitState::kReady) {
-    launch(program, plan, call, *entry, launcher, workspace);
-    ++launched_;
-    return true;
+  const auto ready = [entry] { return entry->state.load(std::memory_order_acquire) == JitState::kReady; };
+  if (!ready()) count(program, plan, entry, launcher);
+  if (!ready()) {
+    ++interpreted_;
+    return false;
   }
-  count(program, plan, entry, launcher);
-  ++interpreted_;
-  return false;
+  launch(program, plan, call, *entry, launcher, workspace);
+  ++launched_;
+  return true;
 }
 
 JitEntry* Jit::find(const JitSignature& signature) {
@@ -81,8 +83,8 @@ JitEntry* Jit::find(const JitSignature& signature) {
 void Jit::count(const Program& program, const JitPlan& plan, JitEntry* entry, Launcher& launcher) {
   entry->work += static_cast<std::uint64_t>(program.size) * program.n_instructions;
   ++entry->runs;
-  const bool earned =
-      entry->work >= settings_.work || (entry->runs >= settings_.runs && entry->work >= settings_.least_work);
+  const bool earned = settings_.always || entry->work >= settings_.work ||
+                      (entry->runs >= settings_.runs && entry->work >= settings_.least_work);
   const JitState state = entry->state.load(std::memory_order_acquire);
   const bool look = state == JitState::kNew && entry->work >= settings_.least_work;
   const bool compile = (state == JitState::kNew || state == JitState::kAbsent) && earned;
@@ -92,6 +94,7 @@ void Jit::count(const Program& program, const JitPlan& plan, JitEntry* entry, La
   }
   entry->state.store(compile ? JitState::kWaiting : JitState::kLooking, std::memory_order_relaxed);
   worker_->submit({entry, program, plan, compile});
+  if (settings_.always) worker_->wait_idle();
 }
 
 void Jit::launch(const Program& program, const JitPlan& plan, JitCall& call, const JitEntry& entry, Launcher& launcher,

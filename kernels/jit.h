@@ -65,6 +65,7 @@ namespace gpushim::kernels {
 
 struct JitSettings {
   bool enabled = true;
+  bool always = false;  ///< developers': every program is compiled at its first run, while its caller waits
   /// A program is compiled when elements x instructions over all its runs reach `work`, or at run number `runs` when
   /// they reach `least_work`.
   std::uint64_t work = 64u << 20;
@@ -74,7 +75,7 @@ struct JitSettings {
   std::string cache_folder;  ///< empty: no disk cache
   std::uint64_t cache_bytes = 256u << 20;
 
-  /// GPUSHIM_JIT, GPUSHIM_JIT_DUMP, GPUSHIM_CACHE_DIR, GPUSHIM_CACHE_BYTES.
+  /// GPUSHIM_JIT, GPUSHIM_JIT_ALWAYS, GPUSHIM_JIT_DUMP, GPUSHIM_CACHE_DIR, GPUSHIM_CACHE_BYTES.
   static JitSettings from_environment();
 };
 

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "compat/pyref.h"
 #include "dispatch/array_routes.h"
 #include "dispatch/fp_status.h"
+#include "dispatch/gufunc_route.h"
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
 #include "shim/check.h"
@@ -153,7 +155,9 @@ PyObject* offer(FunctionStatistics& row, Route&& route, Original&& original, con
 struct UfuncSeam {
   vectorcallfunc original;
   UfuncEntry entry;
-  bool elementwise;  ///< else a product: matmul, vecdot, matvec, vecmat
+  bool elementwise;  ///< else a product (matmul, vecdot, matvec, vecmat) or a gufunc of linalg or fft
+  bool product;
+  dispatch::GufuncEntry gufunc;
   FunctionStatistics* calls;
 };
 
@@ -194,8 +198,10 @@ UfuncTable g_ufuncs;
   return offer(
       *seam->calls,
       [&] {
+        auto* object = reinterpret_cast<PyUFuncObject*>(ufunc);
         return seam->elementwise ? dispatch::ufunc_call(seam->entry, call)
-                                 : dispatch::route_matmul(reinterpret_cast<PyUFuncObject*>(ufunc), call);
+               : seam->product   ? dispatch::route_matmul(object, call)
+                                 : dispatch::gufunc_call(seam->gufunc, object, call);
       },
       [&] { return seam->original(ufunc, args, nargsf, kwnames); },
       Replay{args, total, [&](PyObject* const* copies) {
@@ -440,6 +446,7 @@ struct MethodHook {
   ROW(m, dot, "dot", dispatch::route_dot, Interest::kArguments)                                           \
   ROW(m, vdot, "vdot", dispatch::route_vdot, Interest::kArguments)                                        \
   ROW(m, inner, "inner", dispatch::route_inner, Interest::kArguments)                                     \
+  ROW(m, c_einsum, "einsum", dispatch::route_einsum, Interest::kArguments)                                \
   ROW(m, array, "array", dispatch::route_array, Interest::kArguments)                                     \
   ROW(m, ascontiguousarray, "ascontiguousarray", dispatch::route_ascontiguousarray, Interest::kArguments) \
   ROW(m, arange, "arange", dispatch::route_arange, Interest::kLength)                                     \
@@ -451,8 +458,60 @@ struct MethodHook {
   ROW(a, fill, "ndarray.fill", dispatch::route_fill, Interest::kArguments)                                \
   ROW(a, argmax, "ndarray.argmax", dispatch::route_argmax, Interest::kArguments)                          \
   ROW(a, argmin, "ndarray.argmin", dispatch::route_argmin, Interest::kArguments)                          \
+  ROW(m, lexsort, "lexsort", dispatch::route_lexsort, Interest::kList)                                    \
+  ROW(m, _unique_hash, "unique", dispatch::route_unique_hash, Interest::kArguments)                       \
+  ROW(m, bincount, "bincount", dispatch::route_bincount, Interest::kArguments)                            \
+  ROW(m, _monotonicity, "monotonicity", dispatch::route_monotonicity, Interest::kArguments)               \
+  ROW(m, interp, "interp", dispatch::route_interp, Interest::kArguments)                                  \
+  ROW(m, interp_complex, "interp_complex", dispatch::route_interp_complex, Interest::kArguments)          \
+  ROW(m, correlate, "convolve", dispatch::route_correlate, Interest::kArguments)                          \
+  ROW(m, correlate2, "correlate", dispatch::route_correlate2, Interest::kArguments)                       \
+  ROW(a, sort, "ndarray.sort", dispatch::route_sort, Interest::kArguments)                                \
+  ROW(a, argsort, "ndarray.argsort", dispatch::route_argsort, Interest::kArguments)                       \
+  ROW(a, partition, "ndarray.partition", dispatch::route_partition, Interest::kArguments)                 \
+  ROW(a, argpartition, "ndarray.argpartition", dispatch::route_argpartition, Interest::kArguments)        \
+  ROW(a, searchsorted, "ndarray.searchsorted", dispatch::route_searchsorted, Interest::kArguments)        \
   ROW(a, dot, "ndarray.dot", dispatch::route_dot, Interest::kArguments)                                   \
   ROW(a, item, "ndarray.item", dispatch::route_item, Interest::kArguments)
+
+// --- Python functions behind NumPy's dispatchers
+
+/// For a function whose Python code would be many small calls. The dispatcher sees other array types first where the
+/// route leaves the call to it.
+template <int kId>
+struct DispatcherHook {
+  static inline vectorcallfunc original;
+  static inline FunctionStatistics* row;
+  static inline Route route;
+
+  static PyObject* hook(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+    Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
+    auto untouched = [&] { return original(self, args, nargsf, kwnames); };
+    if (!any_interesting(args, nargs) || !dispatch::gate::open()) return untouched();
+    const Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
+    return offer(
+        *row, [&] { return route(Call{args, nargs, kwnames}); }, untouched,
+        Replay{args, total, [&](PyObject* const* copies) {
+                 return original(self, copies, static_cast<std::size_t>(nargs), kwnames);
+               }});
+  }
+
+  static bool install(PyObject* module, const char* attribute, Route r) {
+    auto function = compat::steal(PyObject_GetAttrString(module, attribute));
+    PyTypeObject* type = function ? Py_TYPE(function.get()) : nullptr;
+    if (!type || std::strcmp(type->tp_name, "numpy._ArrayFunctionDispatcher") != 0 || type->tp_vectorcall_offset <= 0) {
+      PyErr_Clear();
+      return true;
+    }
+    auto* slot =
+        reinterpret_cast<vectorcallfunc*>(reinterpret_cast<char*>(function.get()) + type->tp_vectorcall_offset);
+    route = r;
+    if (!row) row = &dispatch::register_function(attribute);
+    if (*slot == hook) return true;
+    original = patches().swap(slot, static_cast<vectorcallfunc>(hook), attribute);
+    return true;
+  }
+};
 
 // --- ndarray's mapping slots
 
@@ -532,6 +591,7 @@ bool install_ufuncs(PyObject* umath) {
         }
       }
       seam.elementwise = elementwise;
+      seam.product = product;
       Py_INCREF(value);
     }
     if (!g_ufunc_original) g_ufunc_original = ufunc->vectorcall;
@@ -539,6 +599,31 @@ bool install_ufuncs(PyObject* umath) {
     seam.original = patches().swap(&ufunc->vectorcall, hook, ufunc->name);
   }
   return true;
+}
+
+/// The gufuncs of numpy.linalg and numpy.fft; a NumPy without such a module loses acceleration, nothing else.
+void install_gufuncs(const char* module_name, const char* prefix) {
+  auto module = compat::steal(PyImport_ImportModule(module_name));
+  if (!module) {
+    PyErr_Clear();
+    return;
+  }
+  PyObject *key, *value;
+  Py_ssize_t at = 0;
+  while (PyDict_Next(PyModule_GetDict(module.get()), &at, &key, &value)) {
+    if (!PyObject_TypeCheck(value, &PyUFunc_Type)) continue;
+    auto* ufunc = reinterpret_cast<PyUFuncObject*>(value);
+    dispatch::GufuncEntry entry;
+    if (!ufunc->name || !dispatch::describe_gufunc(ufunc->name, &entry) || ufunc->vectorcall == ufunc_hook) continue;
+    UfuncSeam& seam = g_ufuncs.add(value);
+    if (!seam.calls) {
+      auto* name = new std::string(std::string(prefix) + ufunc->name);  // lives as long as the process
+      seam.calls = &dispatch::register_function(name->c_str());
+      seam.gufunc = entry;
+      Py_INCREF(value);
+    }
+    seam.original = patches().swap(&ufunc->vectorcall, static_cast<vectorcallfunc>(ufunc_hook), ufunc->name);
+  }
 }
 
 bool install_ufunc_methods() {
@@ -573,6 +658,8 @@ bool install_hooks() {
   auto umath = compat::steal(PyImport_ImportModule("numpy._core._multiarray_umath"));
   if (!umath) return false;
   if (!install_ufuncs(umath.get()) || !install_ufunc_methods()) return false;
+  install_gufuncs("numpy.linalg._umath_linalg", "linalg.");
+  install_gufuncs("numpy.fft._pocketfft_umath", "fft.");
   auto* ndarray = reinterpret_cast<PyObject*>(&PyArray_Type);
   constexpr int kFirst = __COUNTER__;
 #define GPUSHIM_INSTALL_m(attribute, name, route, interest) \
@@ -582,6 +669,8 @@ bool install_hooks() {
 #define GPUSHIM_INSTALL(owner, ...) GPUSHIM_INSTALL_##owner(__VA_ARGS__)
   GPUSHIM_METHOD_SEAMS(GPUSHIM_INSTALL)
 #undef GPUSHIM_INSTALL
+  auto numpy = compat::steal(PyImport_ImportModule("numpy"));
+  if (!numpy || !DispatcherHook<0>::install(numpy.get(), "histogram", dispatch::route_histogram)) return false;
   if (!g_getitem_row) {
     g_getitem_row = &dispatch::register_function("ndarray.__getitem__");
     g_setitem_row = &dispatch::register_function("ndarray.__setitem__");

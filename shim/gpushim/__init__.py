@@ -10,7 +10,7 @@ Importing this package needs no GPU and no CUDA. Its namespace has no name that 
 """
 
 from gpushim._control import disabled, enabled, install, is_installed, synchronize, uninstall
-from gpushim._inspect import location, memory_info, system_info
+from gpushim._inspect import location, memory_info, pending_graph, system_info
 from gpushim._report import report
 
 __version__ = "0.1.0"
@@ -22,6 +22,7 @@ __all__ = [
     "is_installed",
     "location",
     "memory_info",
+    "pending_graph",
     "report",
     "synchronize",
     "system_info",

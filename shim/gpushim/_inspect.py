@@ -25,6 +25,12 @@ def memory_info() -> dict[str, int]:
     return dict(_shim.memory_info())
 
 
+def pending_graph() -> str:
+    """What is recorded and not evaluated yet, as a graph in DOT (Graphviz). Boxes are values that an array still holds,
+    ovals are temporaries that will be computed inside their readers. Looking evaluates nothing."""
+    return _shim.graph()
+
+
 def system_info() -> dict[str, object]:
     """Versions, whether CUDA was built in, and the devices found. Asks the driver; `install()` is not needed."""
     from gpushim import __version__

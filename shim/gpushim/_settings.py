@@ -139,6 +139,13 @@ SETTINGS: tuple[Setting, ...] = (
         help="Compile programs that run often, on a background thread. Off: the interpreter runs everything.",
     ),
     Setting(
+        "jit_always",
+        "flag",
+        False,
+        used_by="environment",
+        help="For developers: compile every program at its first run, while its caller waits.",
+    ),
+    Setting(
         "jit_dump",
         "path",
         "",

@@ -443,3 +443,83 @@ def test_the_graph_can_be_drawn():
     assert drawn.startswith("digraph") and "sqrt" in drawn and "add" in drawn and "->" in drawn
     del y
     assert "sqrt" not in gpushim._shim.graph()
+
+
+def test_the_pending_graph_shows_values_and_evaluates_nothing():
+    x = device(np.arange(5.0))
+    gpushim.synchronize()
+    y = np.sqrt(x * 2.0)
+    text = gpushim.pending_graph()
+    assert text.startswith("digraph") and "multiply" in text and "sqrt" in text and "shape=box" in text
+    assert gpushim.location(y) == "pending"
+    gpushim.synchronize()
+    assert "sqrt" not in gpushim.pending_graph()
+
+
+# ---- programs that were fused before
+
+
+def found(body):
+    """The result of the body, and how many of its programs were fused before."""
+    gpushim.synchronize()
+    before = counters()["found_programs"]
+    result = body()
+    gpushim.synchronize()
+    return result, counters()["found_programs"] - before
+
+
+def test_a_program_is_found_again_for_other_arrays_and_other_constants():
+    def body(x, y, c):
+        return np.sqrt(x * y + c) - 1.5
+
+    for k, c in enumerate((2.0, 3.25, 7.0)):
+        x, y = device(np.arange(8.0) + k), device(np.arange(8.0)[::-1])
+        mine, n = found(lambda x=x, y=y, c=c: body(x, y, c))
+        assert n == (k > 0)
+        np.testing.assert_array_equal(mine, stock(body, x, y, c))
+
+
+def test_a_program_is_not_found_where_arrays_coincide_differently():
+    def body(x, y, z):
+        return (x + y) * z - x
+
+    x, y, z = (device(np.arange(9.0) + k) for k in range(3))
+    for arguments in ((x, y, z), (x, x, z), (x, y, x), (z, y, y), (x, x, x), (y, z, x)):
+        mine, _ = found(lambda arguments=arguments: body(*arguments))
+        np.testing.assert_array_equal(mine, stock(body, *arguments))
+
+
+def test_a_program_is_not_found_where_constants_coincide_differently():
+    def body(x, a, b):
+        return (x + a) * b + a
+
+    x = device(np.arange(9.0))
+    for constants in ((2.0, 3.0), (3.0, 3.0), (3.0, 2.0), (0.0, -0.0), (-0.0, 0.0), (2.0, 2.0)):
+        mine, _ = found(lambda constants=constants: body(x, *constants))
+        np.testing.assert_array_equal(mine, stock(body, x, *constants))
+
+
+def test_a_program_is_not_found_where_views_lie_differently():
+    def body(x, i, j):
+        t = x * 2.0
+        return t[i : i + 5] + x[j : j + 5]
+
+    x = device(np.arange(12.0))
+    for i, j in ((0, 1), (1, 0), (2, 2), (0, 0), (7, 3), (1, 1), (3, 7)):
+        mine, _ = found(lambda i=i, j=j: body(x, i, j))
+        np.testing.assert_array_equal(mine, stock(body, x, i, j))
+
+
+def test_found_programs_report_events_by_function():
+    for _ in range(3):
+        x = device(np.array([1.0, 0.0, -1.0]))
+        with pytest.warns(RuntimeWarning) as caught:
+            y = np.log(x), 1.0 / x
+            gpushim.synchronize()
+        texts = {str(w.message) for w in caught}
+        assert texts == {
+            "divide by zero encountered in log",
+            "invalid value encountered in log",
+            "divide by zero encountered in divide",
+        }
+        del y

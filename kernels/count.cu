@@ -1,0 +1,254 @@
+// bincount and histogram on CUDA. Host and device.
+//
+// Counts are integers, so atomic additions in any order give them. Sums of weights must not depend on the order: the
+// elements are sorted by bin, stably, and one warp adds a bin's weights one after the other, as NumPy does. Long bins
+// go in pieces of a fixed length, each piece by lanes with compensation; the pieces are added in order.
+#include <algorithm>
+
+#include "kernels/cuda_sequences.h"
+#include "kernels/histogram_bin.h"
+#include "kernels/radix_sort.h"
+
+namespace gpushim::kernels {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr std::int64_t kMostSharedBins = 12 << 10;  // of 32 bits
+constexpr std::int64_t kMostOfBlock = std::int64_t(1) << 31;
+
+using Count = unsigned long long;
+
+struct CountArguments {
+  const void* in;
+  const void* edges;
+  Count* out;
+  std::int64_t n, bins;
+  bool uniform, shared;
+};
+
+struct BinOfIndex {
+  const std::int64_t* in;
+  __device__ explicit BinOfIndex(const CountArguments& args) : in(static_cast<const std::int64_t*>(args.in)) {}
+  __device__ std::int64_t operator()(std::int64_t i) const { return in[i]; }
+};
+template <class T>
+struct BinOfValue {
+  const T *in, *edges;
+  std::int64_t bins;
+  bool uniform;
+  __device__ explicit BinOfValue(const CountArguments& args)
+      : in(static_cast<const T*>(args.in)),
+        edges(static_cast<const T*>(args.edges)),
+        bins(args.bins),
+        uniform(args.uniform) {}
+  __device__ std::int64_t operator()(std::int64_t i) const { return histogram_bin(in[i], edges, bins, uniform); }
+};
+
+template <class Bin>
+__global__ void __launch_bounds__(kThreads) count_bins(const __grid_constant__ CountArguments args) {
+  extern __shared__ std::uint32_t counts[];
+  const Bin bin_of(args);
+  const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+  std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  if (!args.shared) {
+    for (; i < args.n; i += step) {
+      const std::int64_t bin = bin_of(i);
+      if (bin >= 0) atomicAdd(args.out + bin, Count(1));
+    }
+    return;
+  }
+  for (std::int64_t b = threadIdx.x; b < args.bins; b += kThreads) counts[b] = 0;
+  __syncthreads();
+  constexpr int kUnroll = 4;
+  for (; i + (kUnroll - 1) * step < args.n; i += kUnroll * step) {
+    std::int64_t bin[kUnroll];
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) bin[k] = bin_of(i + k * step);
+#pragma unroll
+    for (int k = 0; k < kUnroll; ++k) {
+      if (bin[k] >= 0) atomicAdd(counts + bin[k], 1u);
+    }
+  }
+  for (; i < args.n; i += step) {
+    const std::int64_t bin = bin_of(i);
+    if (bin >= 0) atomicAdd(counts + bin, 1u);
+  }
+  __syncthreads();
+  for (std::int64_t b = threadIdx.x; b < args.bins; b += kThreads) {
+    if (counts[b] != 0) atomicAdd(args.out + b, Count(counts[b]));
+  }
+}
+
+void launch_count(const void* kernel, CountArguments& args, Launcher& launcher) {
+  const auto shared_bytes = static_cast<std::size_t>(args.bins) * sizeof(std::uint32_t);
+  std::int64_t blocks =
+      std::min(grid_for(args.n, kThreads * 4, launcher), std::int64_t(launcher.multiprocessors()) * 8);
+  if (args.bins > 1024) blocks = std::min(blocks, std::int64_t(launcher.multiprocessors()) * 2);
+  args.shared = args.bins <= kMostSharedBins && args.n / blocks < kMostOfBlock;
+  launcher.begin_library_call("zero fill");
+  launcher.device().fill_zero(reinterpret_cast<gpu::DevicePtr>(args.out),
+                              static_cast<std::size_t>(args.bins) * sizeof(Count));
+  launcher.launch(kernel, blocks, kThreads, args.shared ? shared_bytes : 0, args);
+}
+
+// ---- weights
+
+constexpr std::int64_t kPiece = 2048;
+constexpr int kWarps = 8;
+
+struct WeightArguments {
+  const std::int64_t* in;
+  const double* weights;
+  double* out;
+  std::uint32_t* keys;
+  std::uint32_t* positions;
+  std::uint32_t* starts;  ///< of each bin among the sorted elements; bins + 1
+  double* partials;       ///< [bin][piece]
+  std::int64_t n, bins, pieces;
+};
+
+__global__ void __launch_bounds__(kThreads) split(const __grid_constant__ WeightArguments args) {
+  const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+  for (std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; i < args.n; i += step) {
+    args.keys[i] = static_cast<std::uint32_t>(args.in[i]);
+    args.positions[i] = static_cast<std::uint32_t>(i);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) find_starts(const __grid_constant__ WeightArguments args) {
+  const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+  for (std::int64_t b = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; b <= args.bins; b += step) {
+    std::int64_t low = 0, high = args.n;
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      if (args.keys[middle] < b) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    args.starts[b] = static_cast<std::uint32_t>(low);
+  }
+}
+
+/// a + b, and what its rounding lost.
+__device__ __forceinline__ void add_exactly(double& sum, double& lost, double x) {
+  const double next = sum + x;
+  const double part = next - sum;
+  lost += (sum - (next - part)) + (x - part);
+  sum = next;
+}
+
+/// A warp's piece of one bin.
+__global__ void __launch_bounds__(kWarps * 32) add_weights(const __grid_constant__ WeightArguments args) {
+  const int lane = threadIdx.x % 32;
+  const std::int64_t step = std::int64_t(gridDim.x) * kWarps;
+  for (std::int64_t w = std::int64_t(blockIdx.x) * kWarps + threadIdx.x / 32; w < args.bins * args.pieces; w += step) {
+    const std::int64_t bin = w / args.pieces, piece = w - bin * args.pieces;
+    const std::int64_t first = args.starts[bin], length = args.starts[bin + 1] - first;
+    if (length <= kPiece) {
+      if (piece != 0) continue;
+      double sum = 0;
+      for (std::int64_t at = 0; at < length; at += 32) {
+        const std::int64_t mine = at + lane;
+        const double weight = mine < length ? args.weights[args.positions[first + mine]] : 0.0;
+        const int here = static_cast<int>(min(std::int64_t(32), length - at));
+        for (int k = 0; k < here; ++k) sum += __shfl_sync(0xffffffffu, weight, k);
+      }
+      if (lane == 0) args.partials[w] = sum;
+      continue;
+    }
+    const std::int64_t size = max(kPiece, (length + args.pieces - 1) / args.pieces);
+    const std::int64_t end = min(length, (piece + 1) * size);
+    double sum = 0, lost = 0;
+    for (std::int64_t at = piece * size + lane; at < end; at += 32)
+      add_exactly(sum, lost, args.weights[args.positions[first + at]]);
+    for (int half = 16; half > 0; half /= 2) {
+      const double other = __shfl_down_sync(0xffffffffu, sum, half);
+      lost += __shfl_down_sync(0xffffffffu, lost, half);
+      add_exactly(sum, lost, other);
+    }
+    if (lane == 0) args.partials[w] = isfinite(lost) ? sum + lost : sum;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) add_pieces(const __grid_constant__ WeightArguments args) {
+  const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+  for (std::int64_t bin = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; bin < args.bins; bin += step) {
+    const std::int64_t length = args.starts[bin + 1] - args.starts[bin];
+    const std::int64_t size = max(kPiece, (length + args.pieces - 1) / args.pieces);
+    const double* partials = args.partials + bin * args.pieces;
+    double sum = partials[0], lost = 0;
+    for (std::int64_t piece = 1; piece * size < length; ++piece) add_exactly(sum, lost, partials[piece]);
+    args.out[bin] = isfinite(lost) ? sum + lost : sum;
+  }
+}
+
+int bits_for(std::int64_t count) {
+  int bits = 0;
+  while ((std::int64_t(1) << bits) < count) ++bits;
+  return bits;
+}
+
+void add_by_bin(const BinCount& task, Launcher& launcher, Workspace& workspace) {
+  const auto words = [&](std::int64_t n) {
+    return reinterpret_cast<std::uint32_t*>(workspace.allocate(static_cast<std::size_t>(n) * sizeof(std::uint32_t)));
+  };
+  Buffers<std::uint32_t> keys{words(task.length), words(task.length)};
+  Buffers<std::uint32_t> positions{words(task.length), words(task.length)};
+  WeightArguments args{};
+  args.in = reinterpret_cast<const std::int64_t*>(task.in);
+  args.weights = reinterpret_cast<const double*>(task.weights);
+  args.out = reinterpret_cast<double*>(task.out);
+  args.n = task.length;
+  args.bins = task.bins;
+  const std::int64_t most = std::clamp<std::int64_t>((std::int64_t(1) << 20) / task.bins, 1, 256);
+  args.pieces = std::clamp<std::int64_t>(task.length / kPiece, 1, most);
+  args.starts = words(task.bins + 1);
+  args.partials =
+      reinterpret_cast<double*>(workspace.allocate(static_cast<std::size_t>(task.bins * args.pieces) * sizeof(double)));
+  args.keys = keys.current;
+  args.positions = positions.current;
+  launcher.launch(reinterpret_cast<const void*>(&split), grid_for(args.n, kThreads, launcher), kThreads, 0, args);
+  radix_sort(keys, positions, args.n, std::max(bits_for(task.bins), 1), launcher, workspace);
+  args.keys = keys.current;
+  args.positions = positions.current;
+  launcher.launch(reinterpret_cast<const void*>(&find_starts), grid_for(args.bins + 1, kThreads, launcher), kThreads, 0,
+                  args);
+  launcher.launch(reinterpret_cast<const void*>(&add_weights), grid_for(args.bins * args.pieces, kWarps, launcher),
+                  kWarps * 32, 0, args);
+  launcher.launch(reinterpret_cast<const void*>(&add_pieces), grid_for(args.bins, kThreads, launcher), kThreads, 0,
+                  args);
+}
+
+}  // namespace
+
+void launch_bin_count(const BinCount& task, Launcher& launcher, Workspace& workspace) {
+  if (task.weighted) {
+    add_by_bin(task, launcher, workspace);
+    return;
+  }
+  CountArguments args{};
+  args.in = reinterpret_cast<const void*>(task.in);
+  args.out = reinterpret_cast<Count*>(task.out);
+  args.n = task.length;
+  args.bins = task.bins;
+  launch_count(reinterpret_cast<const void*>(&count_bins<BinOfIndex>), args, launcher);
+}
+
+void launch_histogram(const Histogram& task, Launcher& launcher) {
+  CountArguments args{};
+  args.in = reinterpret_cast<const void*>(task.in);
+  args.edges = reinterpret_cast<const void*>(task.edges);
+  args.out = reinterpret_cast<Count*>(task.out);
+  args.n = task.length;
+  args.bins = task.bins;
+  args.uniform = task.uniform;
+  const void* kernel = task.type == DType::kF32 ? reinterpret_cast<const void*>(&count_bins<BinOfValue<float>>)
+                       : task.type == DType::kF64
+                           ? reinterpret_cast<const void*>(&count_bins<BinOfValue<double>>)
+                           : reinterpret_cast<const void*>(&count_bins<BinOfValue<std::int64_t>>);
+  launch_count(kernel, args, launcher);
+}
+
+}  // namespace gpushim::kernels

@@ -1,0 +1,146 @@
+// searchsorted and interp on CUDA: one thread for each value. Host and device.
+#include "kernels/cuda_sequences.h"
+#include "kernels/interpolate.h"
+#include "kernels/sort_keys.h"
+#include "kernels/ufunc_types.h"
+
+namespace gpushim::kernels {
+namespace {
+
+constexpr int kThreads = 256;
+
+struct SearchArguments {
+  const void *sorted, *values;
+  const std::int64_t* sorter;
+  std::int64_t* out;
+  std::uint64_t* status;
+  std::int64_t length, count;
+  bool right;
+};
+
+struct SearchKey {
+  std::uint64_t major, minor;
+};
+template <DType kType>
+__device__ __forceinline__ SearchKey search_key(const void* base, std::int64_t i) {
+  SearchKey key{key_at({kType, true}, base, i), 0};
+  if constexpr (is_complex(kType)) key.minor = key_at({kType, true, false, KeyPart::kMinor}, base, i);
+  return key;
+}
+template <DType kType>
+__device__ __forceinline__ bool is_less(const SearchKey& a, const SearchKey& b) {
+  if constexpr (is_complex(kType)) {
+    if (a.major == b.major) return a.minor < b.minor;
+  }
+  return a.major < b.major;
+}
+
+template <DType kType>
+__global__ void __launch_bounds__(kThreads) search(const __grid_constant__ SearchArguments args) {
+  const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+  for (std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; i < args.count; i += step) {
+    const SearchKey value = search_key<kType>(args.values, i);
+    std::int64_t low = 0, high = args.length;
+    while (low < high) {
+      const std::int64_t middle = low + (high - low) / 2;
+      std::int64_t at = middle;
+      if (args.sorter != nullptr) {
+        at = args.sorter[middle];
+        if (at < 0 || at >= args.length) at = 0;  // check_sorter reports it
+      }
+      const SearchKey key = search_key<kType>(args.sorted, at);
+      if (args.right ? !is_less<kType>(value, key) : is_less<kType>(key, value)) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    args.out[i] = low;
+  }
+}
+
+/// `status` is 0 before.
+__global__ void __launch_bounds__(kThreads) check_sorter(const __grid_constant__ SearchArguments args) {
+  const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+  for (std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; i < args.length; i += step) {
+    if (args.sorter[i] < 0 || args.sorter[i] >= args.length) *args.status = 1;
+  }
+}
+
+__global__ void clear_status(const __grid_constant__ SearchArguments args) { *args.status = 0; }
+
+const void* search_kernel(DType type) {
+#define GPUSHIM_SEARCH(unused, T) \
+  case DType::T:                  \
+    return reinterpret_cast<const void*>(&search<DType::T>);
+  switch (type) { GPUSHIM_TYPES_ALL(GPUSHIM_SEARCH, 0) }
+#undef GPUSHIM_SEARCH
+  return nullptr;
+}
+
+template <class Y>
+struct InterpolateArguments {
+  InterpolationTable<Y> table;
+  const double* x;
+  Y* out;
+  std::int64_t count;
+  bool has_left, has_right;
+};
+
+template <class Y>
+__global__ void __launch_bounds__(kThreads) interpolate(const __grid_constant__ InterpolateArguments<Y> args) {
+  InterpolationTable<Y> table = args.table;
+  if (!args.has_left) table.left = table.y[0];
+  if (!args.has_right) table.right = table.y[table.n - 1];
+  const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+  for (std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; i < args.count; i += step) {
+    args.out[i] = interpolate_at(table, args.x[i]);
+  }
+}
+
+template <class Y>
+void launch_interpolation(const Interpolate& task, Launcher& launcher) {
+  InterpolateArguments<Y> args{};
+  args.table.n = task.points;
+  args.table.x = reinterpret_cast<const double*>(task.xp);
+  args.table.y = reinterpret_cast<const Y*>(task.fp);
+  __builtin_memcpy(&args.table.left, &task.left, sizeof(Y));
+  __builtin_memcpy(&args.table.right, &task.right, sizeof(Y));
+  args.x = reinterpret_cast<const double*>(task.x);
+  args.out = reinterpret_cast<Y*>(task.out);
+  args.count = task.count;
+  args.has_left = task.has_left;
+  args.has_right = task.has_right;
+  launcher.launch(reinterpret_cast<const void*>(&interpolate<Y>), grid_for(task.count, kThreads, launcher), kThreads, 0,
+                  args);
+}
+
+}  // namespace
+
+void launch_search(const Search& task, Launcher& launcher) {
+  SearchArguments args{};
+  args.sorted = reinterpret_cast<const void*>(task.sorted);
+  args.values = reinterpret_cast<const void*>(task.values);
+  args.sorter = reinterpret_cast<const std::int64_t*>(task.sorter);
+  args.out = reinterpret_cast<std::int64_t*>(task.out);
+  args.status = reinterpret_cast<std::uint64_t*>(task.status);
+  args.length = task.length;
+  args.count = task.count;
+  args.right = task.right;
+  if (task.has_sorter) {
+    launcher.launch(reinterpret_cast<const void*>(&clear_status), 1, 1, 0, args);
+    launcher.launch(reinterpret_cast<const void*>(&check_sorter), grid_for(task.length, kThreads, launcher), kThreads,
+                    0, args);
+  }
+  launcher.launch(search_kernel(task.type), grid_for(task.count, kThreads, launcher), kThreads, 0, args);
+}
+
+void launch_interpolate(const Interpolate& task, Launcher& launcher) {
+  if (task.complex_values) {
+    launch_interpolation<Complex<double>>(task, launcher);
+  } else {
+    launch_interpolation<double>(task, launcher);
+  }
+}
+
+}  // namespace gpushim::kernels

@@ -1,0 +1,168 @@
+// Work over dense sequences: sorting, searching, counting, interpolation, correlation. Host code.
+//
+// Everything here is dense: a task over rows has `rows` lines of `length` elements, one behind the other. Dispatch
+// copies what lies otherwise. Nothing overlaps, but for what is named as in place.
+#pragma once
+
+#include "kernels/executor.h"
+
+namespace gpushim::kernels {
+
+/// Sorts each row in place, NaNs last. Equal elements are indistinguishable, but for -0.0 and 0.0: `stable` keeps those
+/// in order, and the bits of NaNs.
+struct Sort final : Task {
+  DType type;
+  bool stable, descending;
+  std::int64_t rows, length;
+  gpu::DevicePtr data;
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+/// The positions (int64) that sort each row, stably. The last key counts first, as in lexsort.
+struct ArgSort final : Task {
+  static constexpr int kMaxKeys = 8;
+  int n_keys;
+  DType types[kMaxKeys];
+  bool descending;  ///< of one key
+  std::int64_t rows, length;
+  gpu::DevicePtr keys[kMaxKeys];
+  gpu::DevicePtr out;
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+/// The distinct elements in order, as many as there are, and their number as uint64 at `count`. Not for complex
+/// numbers. NaNs are one element; of -0.0 and 0.0 the first in the order of bits stays.
+struct Unique final : Task {
+  DType type;
+  std::int64_t length;
+  gpu::DevicePtr in;
+  gpu::DevicePtr out;    ///< room for `length`
+  gpu::DevicePtr count;  ///< shared
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+/// searchsorted: for each value the first position in the sorted sequence whose element is not less (`right`: is
+/// greater). Where a sorter names a position outside, `status` becomes 1 and the results mean nothing.
+struct Search final : Task {
+  DType type;
+  bool right, has_sorter;
+  std::int64_t length, count;
+  gpu::DevicePtr sorted, values;
+  gpu::DevicePtr out;     ///< int64
+  gpu::DevicePtr sorter;  ///< int64, or 0
+  gpu::DevicePtr status;  ///< shared, uint64
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+/// bincount: out[b] = how often b is in `in`, or the sum of the weights there, added in order. All of [0, bins).
+struct BinCount final : Task {
+  bool weighted;
+  std::int64_t length, bins;
+  gpu::DevicePtr in;       ///< int64
+  gpu::DevicePtr out;      ///< int64, or float64 if weighted
+  gpu::DevicePtr weights;  ///< float64, or 0
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+/// histogram: how many elements are in [edges[b], edges[b + 1]); the last bin has its right edge too. `uniform`: the
+/// bins are equal, so that the bin can be computed.
+struct Histogram final : Task {
+  DType type;  ///< of data and edges: float32, float64 or int64
+  bool uniform;
+  std::int64_t length, bins;
+  gpu::DevicePtr in, edges;
+  gpu::DevicePtr out;  ///< int64
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+/// interp: float64 positions and values; the results are complex128 if `fp` is.
+struct Interpolate final : Task {
+  bool complex_values, has_left, has_right;
+  std::int64_t points, count;
+  Constant left, right;
+  gpu::DevicePtr x, xp, fp, out;
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+/// out[i] = sum over j of a[i + shift + j] * v[j], as far as a reaches: the part of a correlation that dispatch chose.
+struct Correlate final : Task {
+  DType type;
+  bool conjugate_a, conjugate_v;
+  std::int64_t a_length, v_length, out_length, shift;
+  gpu::DevicePtr a, v, out;
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+class SequenceKernels {
+ public:
+  virtual ~SequenceKernels() = default;
+  virtual void sort(const Sort& sort, Workspace& workspace) = 0;
+  virtual void arg_sort(const ArgSort& sort, Workspace& workspace) = 0;
+  virtual void unique(const Unique& unique, Workspace& workspace) = 0;
+  virtual void search(const Search& search, Workspace& workspace) = 0;
+  virtual void bin_count(const BinCount& count, Workspace& workspace) = 0;
+  virtual void histogram(const Histogram& histogram, Workspace& workspace) = 0;
+  virtual void interpolate(const Interpolate& interpolate, Workspace& workspace) = 0;
+  virtual void correlate(const Correlate& correlate, Workspace& workspace) = 0;
+};
+
+inline void Sort::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  data = addresses[0];
+  executor.sequences().sort(*this, workspace);
+}
+inline void ArgSort::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  for (int k = 0; k < n_keys; ++k) keys[k] = addresses[k];
+  out = addresses[n_keys];
+  executor.sequences().arg_sort(*this, workspace);
+}
+inline void Unique::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  in = addresses[0];
+  out = addresses[1];
+  count = addresses[2];
+  executor.sequences().unique(*this, workspace);
+}
+inline void Search::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  sorted = addresses[0];
+  values = addresses[1];
+  out = addresses[2];
+  sorter = has_sorter ? addresses[3] : 0;
+  status = has_sorter ? addresses[4] : 0;
+  executor.sequences().search(*this, workspace);
+}
+inline void BinCount::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  in = addresses[0];
+  out = addresses[1];
+  weights = weighted ? addresses[2] : 0;
+  executor.sequences().bin_count(*this, workspace);
+}
+inline void Histogram::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  in = addresses[0];
+  edges = addresses[1];
+  out = addresses[2];
+  executor.sequences().histogram(*this, workspace);
+}
+inline void Interpolate::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  x = addresses[0];
+  xp = addresses[1];
+  fp = addresses[2];
+  out = addresses[3];
+  executor.sequences().interpolate(*this, workspace);
+}
+inline void Correlate::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  a = addresses[0];
+  v = addresses[1];
+  out = addresses[2];
+  executor.sequences().correlate(*this, workspace);
+}
+
+SequenceKernels& host_sequences();
+
+}  // namespace gpushim::kernels

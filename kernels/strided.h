@@ -1,0 +1,36 @@
+// Programs that copy, fill and scale strided arrays in device memory: the steps around library calls. Host code.
+#pragma once
+
+#include "kernels/program.h"
+
+namespace gpushim::kernels {
+
+/// An array in device memory, at most kMaxDims dimensions.
+struct Strided {
+  gpu::DevicePtr base;
+  DType type;
+  int ndim;
+  std::int64_t shape[kMaxDims];
+  std::int64_t strides[kMaxDims];  ///< bytes
+};
+
+/// Gives it the strides of C order; returns its bytes.
+inline std::int64_t make_contiguous(Strided* array) noexcept {
+  auto stride = static_cast<std::int64_t>(itemsize(array->type));
+  for (int d = array->ndim; d-- > 0; stride *= array->shape[d]) array->strides[d] = stride;
+  return stride;
+}
+inline std::size_t contiguous_bytes(const Strided& array) noexcept {
+  std::size_t bytes = itemsize(array.type);
+  for (int d = 0; d < array.ndim; ++d) bytes *= static_cast<std::size_t>(array.shape[d]);
+  return bytes;
+}
+
+/// to := from, of one shape and type. The dimensions are walked in the order of `to`.
+Program copy_program(const Strided& from, const Strided& to, bool conjugate);
+/// Every element of a real array := value.
+Program fill_program(const Strided& array, double value);
+/// array *= factor, in place; both parts of complex numbers.
+Program scale_program(const Strided& array, double factor);
+
+}  // namespace gpushim::kernels

@@ -1,0 +1,166 @@
+"""numpy.fft against stock NumPy: values, dtypes, shapes, layout, warnings, errors; the device did the work."""
+
+import warnings
+
+import gpushim
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from test_linalg import alike, layout, matrix, outcome
+
+quick = settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+ONE = ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft"]
+MANY = ["fft2", "ifft2", "rfft2", "irfft2", "fftn", "ifftn", "rfftn", "irfftn"]
+REAL = ("rfft", "ihfft", "rfft2", "rfftn")
+
+
+def fft_calls():
+    return sum(row["device_calls"] for row in gpushim._shim.stats()["functions"] if row["name"].startswith("fft."))
+
+
+def check(body, *arguments, accelerated=True):
+    with warnings.catch_warnings(record=True) as expected_warnings, gpushim.disabled():
+        warnings.simplefilter("always")
+        stock, stock_error = outcome(body, *[a.copy(order="K") if isinstance(a, np.ndarray) else a for a in arguments])
+    before = fft_calls()
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        mine, error = outcome(body, *arguments)
+        gpushim.synchronize()
+        np.add(np.ones(4), 1)  # a later call reports
+    assert error == stock_error
+    assert {str(w.message) for w in seen} == {str(w.message) for w in expected_warnings}
+    if error is not None:
+        return
+    if accelerated:
+        assert fft_calls() > before, "nothing ran on the device"
+    with gpushim.disabled():
+        assert type(mine) is type(stock)
+        alike(mine, stock)
+        assert mine.flags.c_contiguous == stock.flags.c_contiguous
+        assert mine.flags.f_contiguous == stock.flags.f_contiguous
+        mine, stock = np.array(mine), np.array(stock)
+        rtol = 1e-5 if stock.dtype.char in "fF" else 1e-12
+        if np.isfinite(stock).all():
+            scale = np.abs(stock).max()
+            np.testing.assert_allclose(mine, stock, rtol=rtol, atol=rtol * scale)
+        else:
+            np.testing.assert_array_equal(np.isnan(mine), np.isnan(stock))
+
+
+@pytest.mark.parametrize("name", ONE)
+@quick
+@given(data=st.data())
+def test_one_axis(name, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    dtype = data.draw(st.sampled_from(["f4", "f8", "i4", "f2", "?"] + ([] if name in REAL else ["c8", "c16"])))
+    ndim = data.draw(st.integers(1, 3))
+    shape = tuple(data.draw(st.sampled_from([1, 2, 3, 8, 15, 32])) for _ in range(ndim))
+    with gpushim.disabled():
+        a = matrix(rng, shape, "c16" if dtype[0] == "c" else "f8")
+        a = (a * 10).astype(dtype)
+        a = layout(rng, a) if ndim > 1 else a[::-1]
+    options = {
+        "axis": data.draw(st.integers(-ndim, ndim - 1)),
+        "n": data.draw(st.none() | st.sampled_from([1, 2, 3, 7, 16, 33])),
+        "norm": data.draw(st.sampled_from([None, "backward", "ortho", "forward"])),
+    }
+    check(lambda a: getattr(np.fft, name)(a, **options), a)
+
+
+@pytest.mark.parametrize("name", MANY)
+@quick
+@given(data=st.data())
+def test_several_axes(name, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    dtype = data.draw(st.sampled_from(["f4", "f8"] + ([] if name in REAL else ["c8", "c16"])))
+    ndim = data.draw(st.integers(2, 3))
+    shape = tuple(data.draw(st.sampled_from([2, 3, 8, 15])) for _ in range(ndim))
+    with gpushim.disabled():
+        a = layout(rng, matrix(rng, shape, dtype))
+    norm = data.draw(st.sampled_from([None, "ortho", "forward"]))
+    axes = tuple(data.draw(st.permutations(range(ndim)))[:2])
+    check(lambda a: getattr(np.fft, name)(a, norm=norm), a)
+    check(lambda a: getattr(np.fft, name)(a, s=(4, 5), axes=axes, norm=norm), a)
+
+
+@pytest.mark.parametrize("kind", ["C", "F", "single", "strided", "same", "overlap"])
+def test_out(kind):
+    def body(a, out):
+        if kind == "same":
+            result = np.fft.fft(a, axis=0, out=a)
+            return (result is a, a.copy())[1]
+        if kind == "overlap":
+            return np.fft.fft(a[1:], axis=1, out=a[:-1]).copy()
+        if kind == "strided":
+            return np.fft.fft(a, axis=0, out=out[:, ::2]).copy()
+        result = np.fft.fft(a, axis=0, out=out)
+        assert result is out
+        return out.copy()
+
+    with gpushim.disabled():
+        a = matrix(np.random.default_rng(1), (9, 6), "c16")
+        out = np.zeros((9, 12), "c16") if kind == "strided" else np.zeros((9, 6), "c8" if kind == "single" else "c16")
+        if kind == "F":
+            out = np.asfortranarray(out)
+    check(body, a, out)
+
+
+@pytest.mark.parametrize("name", ONE)
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_not_finite(name, bad):
+    with gpushim.disabled():
+        a = np.arange(12.0).reshape(3, 4)
+        a[1, 2] = bad
+    check(lambda a: getattr(np.fft, name)(a), a)
+
+
+BAD = {
+    "no_points": lambda a: np.fft.fft(a, 0),
+    "axis": lambda a: np.fft.fft(a, axis=5),
+    "norm": lambda a: np.fft.fft(a, norm="nonsense"),
+    "complex_rfft": lambda a: np.fft.rfft(a * 1j),
+    "out_shape": lambda a: np.fft.fft(a, out=np.zeros((3, 3), complex)),
+    "out_type": lambda a: np.fft.fft(a, out=np.zeros(a.shape)),
+    "read_only": lambda a: np.fft.fft(a, out=np.broadcast_to(np.zeros((), complex), a.shape)),
+    "object": lambda a: np.fft.fft(a.astype(object)),
+    "zero_d": lambda a: np.fft.fft(a[0, 0]),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_errors_are_numpys(name):
+    with gpushim.disabled():
+        a = np.arange(12.0).reshape(3, 4)
+    check(BAD[name], a, accelerated=False)
+
+
+def test_longdouble_stays_with_numpy():
+    with gpushim.disabled():
+        a = np.arange(12, dtype="g")
+    check(np.fft.fft, a, accelerated=False)
+
+
+def test_empty():
+    with gpushim.disabled():
+        a = np.zeros((0, 4))
+    assert np.fft.fft(a).shape == (0, 4)
+
+
+def test_errstate_raise():
+    with gpushim.disabled():
+        a = np.array([1.0, np.inf, 2.0])
+
+    def body(a):
+        with np.errstate(invalid="raise"):
+            return np.fft.fft(a)
+
+    check(body, a, accelerated=False)
+
+
+def test_more_lengths_than_plans_are_kept():
+    with gpushim.disabled():
+        a = matrix(np.random.default_rng(2), (70,), "c16")
+    for n in [*range(1, 70), 1, 2, 3]:
+        check(lambda a, n=n: np.fft.fft(a, n), a)
