@@ -171,7 +171,7 @@ PyObject* ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t nargsf,
 }
 
 using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
-FastMethod g_reduce, g_accumulate;
+FastMethod g_reduce, g_accumulate, g_reduceat;
 
 template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
           FunctionStatistics* UfuncEntry::* kRow>
@@ -425,6 +425,8 @@ bool install_ufuncs(PyObject* umath) {
           auto* accumulate = new std::string(name + ".accumulate");
           seam.entry.reduces = &dispatch::register_function(reduce->c_str());
           seam.entry.accumulates = &dispatch::register_function(accumulate->c_str());
+          auto* reduceat = new std::string(name + ".reduceat");
+          seam.entry.reduceats = &dispatch::register_function(reduceat->c_str());
         }
       }
       seam.elementwise = elementwise;
@@ -447,6 +449,7 @@ bool install_ufunc_methods() {
   hook("reduce", &g_reduce, ufunc_method_hook<&g_reduce, dispatch::ufunc_reduce, &UfuncEntry::reduces>);
   hook("accumulate", &g_accumulate,
        ufunc_method_hook<&g_accumulate, dispatch::ufunc_accumulate, &UfuncEntry::accumulates>);
+  hook("reduceat", &g_reduceat, ufunc_method_hook<&g_reduceat, dispatch::ufunc_reduceat, &UfuncEntry::reduceats>);
   return true;
 }
 

@@ -260,7 +260,7 @@ def test_quantile(method):
     lambda x: np.percentile(x, [5, 50, 95], axis=1), lambda x: np.nanquantile(x, 0.25), lambda x: np.nanmean(x, axis=0), lambda x: np.nanvar(x), lambda x: np.nanstd(x, axis=1),
     lambda x: np.nansum(x, axis=0), lambda x: np.nanmax(x), lambda x: np.nanargmax(x, axis=1), lambda x: np.nancumsum(x, axis=1),
     lambda x: np.diff(x, n=2, axis=0), lambda x: np.gradient(x, 0.5), lambda x: np.gradient(x[0]), lambda x: np.trapezoid(x, dx=0.1),
-    lambda x: np.trapezoid(x, np.arange(17.0) ** 2), lambda x: np.ediff1d(x), lambda x: np.cumsum(x, axis=0, dtype="f4"),
+    lambda x: np.trapezoid(x, np.arange(17.0) ** 2), lambda x: np.ediff1d(x), lambda x: np.cumsum(abs(x), axis=0, dtype="f4"),
     lambda x: np.cumprod(x, axis=1, out=np.empty((31, 17))), lambda x: np.cumulative_sum(x[0], include_initial=True),
     lambda x: np.nancumprod(x, axis=1), lambda x: np.histogram(x, 20, weights=x), lambda x: np.unwrap(x, axis=1),
 ])  # fmt: skip
@@ -309,6 +309,23 @@ def test_correlate_and_convolve(data):
         check(lambda a, v, mode=mode: np.correlate(a, v, mode), a, v)
         check(lambda a, v, mode=mode: np.convolve(a, v, mode), a, v)
     check(lambda a, v: np.convolve(a[::-1], v[::2]), a, v)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=150)
+def test_reduceat(data):
+    array = data.draw(arrays())
+    axis = data.draw(st.integers(-array.ndim, array.ndim - 1))
+    places = data.draw(st.lists(st.integers(0, array.shape[axis] - 1), min_size=1, max_size=30))
+    name = data.draw(st.sampled_from(["add", "multiply", "maximum", "minimum", "logical_and", "logical_or"]))
+    with gpushim.disabled():
+        array = array.astype("d" if array.dtype.kind == "c" else array.dtype)
+        array[~np.isfinite(array)] = 1
+        ufunc = getattr(np, name)
+    check(lambda a: ufunc.reduceat(a, places, axis), array, exact=False, ulp=128)
+    check(lambda a: np.subtract.reduceat(a, places, axis), array, must_accelerate=False)
+    check(lambda a: np.add.reduceat(a, [0, array.shape[axis]], axis), array, must_accelerate=False)
+    check(lambda a: np.add.reduceat(a, np.sort(places), axis, dtype="f8"), array, exact=False, ulp=128)
 
 
 def test_correlation_of_noise():
