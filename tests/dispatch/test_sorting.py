@@ -399,3 +399,40 @@ def test_injected_failures_lose_nothing():
         if nth > used:
             break
         nth += 1
+
+
+@pytest.mark.parametrize("dtype, shape", [
+    ("l", (1_050_000,)), ("L", (1_050_000,)), ("d", (200_000,)), ("f", (300_000,)), ("h", (300_000,)), ("d", (3, 70_000)), ("d", (90, 3000)),
+    ("l", (80, 5000)), ("i", (300, 1000)), ("d", (200, 1000)), ("f", (400, 2000)), ("e", (300, 300)), ("B", (500, 700)), ("d", (20_000, 7)), ("?", (100, 999)),
+    ("D", (50_000,)), ("F", (100, 700)),
+])  # fmt: skip
+def test_larger_arrays(dtype, shape):
+    with gpushim.disabled():
+        arrays = [sample(dtype, shape, 5)]
+        if np.dtype(dtype).kind in "iu":
+            arrays.append(np.random.default_rng(6).integers(3, 90, shape).astype(dtype))
+        if dtype in "fd":
+            arrays.append(np.random.default_rng(6).normal(size=shape).astype(dtype))
+    for array in arrays:
+        check(lambda a: np.sort(a), array)
+        check(lambda a: np.sort(a, axis=0, stable=True), array)
+        check(lambda a: np.argsort(a, kind="stable"), array)
+        if array.dtype.kind != "c":
+            check(lambda a: np.sort(a, descending=True), array)
+            check(lambda a: np.argsort(a.T, axis=0, stable=True, descending=True), array)
+            check(lambda a: np.unique(a), array)
+
+
+@pytest.mark.parametrize("bins", [3, 1000, 100_000])
+def test_many_weights(bins):
+    with gpushim.disabled():
+        rng = np.random.default_rng(7)
+        x, w = rng.integers(0, bins, 300_000), rng.normal(size=300_000)
+        exact = np.bincount(x, w)
+    check(lambda x: np.bincount(x), x)
+    check(lambda x: np.histogram(x, bins), x)
+    check(lambda x, w: np.histogram(w, bins, (-3, 3)), x, w)
+    result = np.bincount(x, w)
+    with gpushim.disabled():
+        np.testing.assert_allclose(result, exact, rtol=0, atol=1e-9)
+    check(lambda x, w: np.bincount(x, np.round(w * 8)), x, w)
