@@ -320,6 +320,7 @@ struct MethodHook {
   ROW(m, _unique_hash, "unique", dispatch::route_unique_hash, Interest::kArguments)                       \
   ROW(m, bincount, "bincount", dispatch::route_bincount, Interest::kArguments)                            \
   ROW(m, _monotonicity, "monotonicity", dispatch::route_monotonicity, Interest::kArguments)               \
+  ROW(m, ravel_multi_index, "ravel_multi_index", dispatch::route_ravel_multi_index, Interest::kList)      \
   ROW(m, interp, "interp", dispatch::route_interp, Interest::kArguments)                                  \
   ROW(m, interp_complex, "interp_complex", dispatch::route_interp_complex, Interest::kArguments)          \
   ROW(m, correlate, "convolve", dispatch::route_correlate, Interest::kArguments)                          \

@@ -232,6 +232,18 @@ def test_histogram(data):
     check(lambda x: np.histogram_bin_edges(x, bins, limits), x, must_accelerate=False)
 
 
+def test_ravel_multi_index():
+    rng = np.random.default_rng(1)
+    i, j, k = (rng.integers(0, n, 100) for n in (7, 5, 3))
+    check(lambda i, j, k: np.ravel_multi_index((i, j, k), (7, 5, 3)), i, j, k)
+    check(lambda i, j: np.ravel_multi_index((i[::-1], j), np.array([7, 9])), i, j)
+    check(lambda i, j: np.ravel_multi_index((i, j), (7, 4)), i, j, must_accelerate=False)
+    check(lambda i, j: np.ravel_multi_index((i - 1, j), (7, 5)), i, j, must_accelerate=False)
+    check(lambda i, j: np.ravel_multi_index((i, j), (3, 3), mode="clip"), i, j, must_accelerate=False)
+    check(lambda i, j: np.ravel_multi_index((i, j), (7, 5), order="F"), i, j, must_accelerate=False)
+    check(lambda i, j: np.ravel_multi_index((i, j), (2**40, 2**40)), i, j, must_accelerate=False)
+
+
 def test_histogram_on_the_edges():
     x = np.repeat(np.linspace(0, 1, 101), 3)
     for bins in (10, 100, 37, np.linspace(0, 1, 11)):
