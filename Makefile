@@ -106,9 +106,10 @@ $(VENV)/lint-tools: $(VENV)/requirements.txt
 	$(PY) -m pip install --quiet --requirement $@.new
 	mv $@.new $@
 
-# docs/settings.md and docs/fallback.md are made from the tables in the code.
+# docs/settings.md and docs/fallback.md are made from the tables in the code, docs/coverage.md by calling NumPy's functions.
 docs: build
 	$(PY) docs/generate.py
+	$(PY) docs/coverage.py
 
 clean:
 	rm -rf build dist demo-output .venv .pytest_cache .ruff_cache .hypothesis shim/gpushim.egg-info

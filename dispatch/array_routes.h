@@ -38,6 +38,7 @@ Attempt route_searchsorted(const Call& call);
 Attempt route_bincount(const Call& call);
 Attempt route_monotonicity(const Call& call);  ///< of digitize
 Attempt route_histogram(const Call& call);
+Attempt route_ravel_multi_index(const Call& call);  ///< of histogramdd
 // neighbour_routes.cpp
 Attempt route_interp(const Call& call);
 Attempt route_interp_complex(const Call& call);

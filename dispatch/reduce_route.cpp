@@ -3,9 +3,9 @@
 // Worked example, x_int32.sum(axis=0): NumPy widens small integers for add, so the loop is int64; the space is the kept
 // dimensions followed by the folded ones; the program loads x and casts it, and its reduction folds `add` in int64.
 #include "dispatch/builder.h"
-#include "dispatch/fp_status.h"
 #include "dispatch/placement.h"
 #include "dispatch/recorder.h"
+#include "dispatch/reduction.h"
 #include "dispatch/results.h"
 #include "dispatch/ufunc_route.h"
 
@@ -15,41 +15,6 @@ using kernels::DType;
 using kernels::Op;
 
 namespace {
-
-/// The loop of a reduction, by NumPy's rules for its first operand.
-const Loop& reduction_loop(PyUFuncObject* ufunc, Op op, const Operand& array, int dtype_num, const Operand* out) {
-  std::uint8_t codes[kMaxUfuncOperands] = {kNone, array.code, kNone, kNone, kNone};
-  std::uint8_t signature = dtype_num >= 0 ? static_cast<std::uint8_t>(dtype_num) : std::uint8_t{kNone};
-  if (out) {
-    codes[0] = out->code;  // NumPy takes the output in the first input's place
-  } else if (dtype_num < 0 && (op == Op::add || op == Op::multiply) &&
-             (array.dtype == DType::kBool || kernels::is_integer(array.dtype)) &&
-             kernels::itemsize(array.dtype) < sizeof(long)) {
-    bool is_unsigned = kernels::is_integer(array.dtype) && !kernels::is_signed_integer(array.dtype);
-    signature = is_unsigned ? NPY_ULONG : NPY_LONG;
-  }
-  return resolve_loop(ufunc, codes, signature, true);
-}
-
-bool is_logical(Op op) { return op == Op::logical_and || op == Op::logical_or || op == Op::logical_xor; }
-
-/// The type T of a fold T, T -> T for this loop; false when the loop has another shape.
-bool fold_type(Op op, const Loop& loop, DType* type) {
-  *type = loop.types[2];
-  if (is_logical(op)) return *type == DType::kBool;
-  return loop.types[0] == *type && loop.types[1] == *type && kernels::op_result_type(op, *type) == *type &&
-         (kernels::op_info(op).types & (1u << static_cast<int>(*type)));
-}
-
-/// np.errstate for a fold: evaluated at once when it may raise.
-struct Errors {
-  compat::ErrorMask mask = compat::current_error_mask();
-  bool strict = false;
-  Errors() noexcept {
-    for (int category : {0, 1, 3}) strict |= mask.mode(category) > compat::kWarn;
-  }
-  bool unsupported(bool has_out) const noexcept { return mask.mode(2) != compat::kIgnore || (strict && has_out); }
-};
 
 struct ReduceArguments {
   Operand array, out, mask;

@@ -43,13 +43,13 @@ bool type_of_scalar(Operand* scalar) noexcept {
 /// Room for the few numbers that NumPy must have at once, in the words that host and device share.
 class SharedNumbers {
  public:
-  static constexpr int kMost = 4;
+  static constexpr int kMost = 8;
   SharedNumbers() : words_(Recorder::get().result_words()) {}
-  gpu::DevicePtr device(int i) const noexcept { return words_.device + static_cast<gpu::DevicePtr>(i) * 16; }
+  gpu::DevicePtr device(int i) const noexcept { return words_.device + static_cast<gpu::DevicePtr>(i) * 8; }
   template <class T>
   T value(int i) const noexcept {
     T value;
-    std::memcpy(&value, static_cast<const char*>(words_.host) + i * 16, sizeof value);
+    std::memcpy(&value, static_cast<const char*>(words_.host) + i * 8, sizeof value);
     return value;
   }
 
@@ -212,6 +212,74 @@ Attempt route_bincount(const Call& call) {
   node.bind_read(bins.operand());
   node.bind_write(made.operand, true);
   if (weighted) node.bind_read(values.operand());
+  Recorder::get().record();
+  return Attempt::success(made.array.release());
+}
+
+/// Of int64 arrays of one shape, with mode="raise": sum(index * product of the dimensions behind it).
+Attempt route_ravel_multi_index(const Call& call) {
+  static constexpr const char* names[] = {"multi_index", "dims", "mode", "order", nullptr};
+  constexpr int kMost = SharedNumbers::kMost / 2;
+  PyObject* slot[4];
+  Operand indices[kMost];
+  const Operand* all[kMost];
+  Reason reason;
+  if (!call.sort(names, 4, slot) || !slot[0] || !slot[1]) return Attempt::fallback(Reason::value);
+  if (slot[2] || slot[3]) return Attempt::fallback(Reason::kwarg);
+  if (!PyTuple_CheckExact(slot[0])) return Attempt::fallback(Reason::subclass);
+  const Py_ssize_t n = PyTuple_GET_SIZE(slot[0]);
+  if (n < 1 || n > kMost || PySequence_Size(slot[1]) != n) {
+    PyErr_Clear();
+    return Attempt::fallback(Reason::not_implemented);
+  }
+  Py_ssize_t dims[kMost], size = 1;
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    PyObject* array = PyTuple_GET_ITEM(slot[0], i);
+    if (!PyArray_CheckExact(array)) return Attempt::fallback(Reason::subclass);
+    if (!read_input(array, &indices[i], &reason)) return Attempt::fallback(reason);
+    auto dim = compat::steal(PySequence_GetItem(slot[1], i));
+    if (!dim) PyErr_Clear();
+    if (!dim || !as_index(dim.get(), &dims[i]) || dims[i] < 1 || __builtin_mul_overflow(size, dims[i], &size)) {
+      return Attempt::fallback(Reason::value);
+    }
+    const Operand& o = indices[i];
+    if (!o.is_array() || o.ndim != 1 || o.dtype != DType::kI64 || o.shape[0] != indices[0].shape[0]) {
+      return Attempt::fallback(Reason::value);
+    }
+    all[i] = &o;
+  }
+  const std::int64_t length = indices[0].shape[0];
+  if (!worth_device(all, static_cast<int>(n), {length, length * 8, 5}, &reason)) return Attempt::fallback(reason);
+  const SharedNumbers numbers;
+  for (int i = 0; i < n; ++i) {
+    fold_line(Op::minimum, indices[i], nullptr, Op::kCount, length, numbers.device(2 * i));
+    fold_line(Op::maximum, indices[i], nullptr, Op::kCount, length, numbers.device(2 * i + 1));
+  }
+  Runtime::get()->memory().synchronize();
+  for (int i = 0; i < n; ++i) {
+    if (numbers.value<std::int64_t>(2 * i) < 0 || numbers.value<std::int64_t>(2 * i + 1) >= dims[i]) {
+      return Attempt::fallback(Reason::value);
+    }
+  }
+  NewArray made = new_result(descriptor_of(DType::kI64), 1, &length);
+  Space space;
+  space.broadcast(1, &length);
+  for (int i = 0; i < n; ++i) space.add(1, &length, indices[i].strides);
+  space.add(1, &length, made.operand.strides);
+  auto& program = Recorder::get().next<kernels::Program>();
+  ProgramBuilder build(program);
+  build.set_space(space);
+  Node& node = Recorder::get().node();
+  int sum = -1;
+  for (int i = 0; i < n; ++i) {
+    const int index = build.load(node.bind_read(indices[i]), DType::kI64);
+    const auto dim = static_cast<std::uint64_t>(dims[i]);
+    sum = i == 0
+              ? index
+              : build.apply(Op::add, DType::kI64,
+                            build.apply(Op::multiply, DType::kI64, sum, build.constant({dim, 0}, DType::kI64)), index);
+  }
+  build.store(sum, node.bind_write(made.operand, true), DType::kI64);
   Recorder::get().record();
   return Attempt::success(made.array.release());
 }

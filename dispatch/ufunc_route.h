@@ -14,6 +14,7 @@ struct UfuncEntry {
   FunctionStatistics* calls;    ///< "add"
   FunctionStatistics* reduces;  ///< "add.reduce"; null unless binary
   FunctionStatistics* accumulates;
+  FunctionStatistics* reduceats;
 };
 
 /// Fills the entry for a ufunc by its name; false when kernels have no op for it (matmul and other gufuncs, strings).
@@ -22,5 +23,6 @@ bool describe_ufunc(PyUFuncObject* ufunc, UfuncEntry* entry);
 Attempt ufunc_call(const UfuncEntry& entry, const Call& call);
 Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call);
 Attempt ufunc_accumulate(const UfuncEntry& entry, const Call& call);
+Attempt ufunc_reduceat(const UfuncEntry& entry, const Call& call);
 
 }  // namespace gpushim::dispatch

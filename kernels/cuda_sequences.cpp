@@ -42,6 +42,10 @@ class CudaSequences final : public SequenceKernels {
     const gpu::ContextGuard guard = launcher_.device().use();
     launch_correlate(correlate, launcher_);
   }
+  void reduce_at(const ReduceAt& reduce, Workspace&) override {
+    const gpu::ContextGuard guard = launcher_.device().use();
+    launch_reduce_at(reduce, launcher_);
+  }
 
  private:
   Launcher& launcher_;

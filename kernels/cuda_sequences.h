@@ -18,6 +18,8 @@ void launch_bin_count(const BinCount& count, Launcher& launcher, Workspace& work
 void launch_histogram(const Histogram& histogram, Launcher& launcher);
 // correlate.cu
 void launch_correlate(const Correlate& correlate, Launcher& launcher);
+// reduce_at.cu
+void launch_reduce_at(const ReduceAt& reduce, Launcher& launcher);
 
 /// Blocks of a loop over n elements that strides by the grid.
 inline std::int64_t grid_for(std::int64_t n, int elements_of_block, const Launcher& launcher) {

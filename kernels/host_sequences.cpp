@@ -5,7 +5,10 @@
 #include <cstring>
 #include <vector>
 
+#include "gpu/error.h"
 #include "kernels/histogram_bin.h"
+#include "kernels/host_executor.h"
+#include "kernels/host_kernels.h"
 #include "kernels/interpolate.h"
 #include "kernels/semantics.h"
 #include "kernels/sort_keys.h"
@@ -144,6 +147,29 @@ void run_interpolate(const Interpolate& interpolate) {
 
 void run_correlate(const Correlate& correlate) { kCorrelate[static_cast<int>(correlate.type)](correlate); }
 
+void run_reduce_at(const ReduceAt& reduce) {
+  const auto size = static_cast<std::int64_t>(itemsize(reduce.type));
+  const auto* positions = reinterpret_cast<const std::int64_t*>(reduce.positions);
+  FolderStorage storage;
+  Folder* folder = make_folder(reduce.op, reduce.type, false, storage);
+  GPUSHIM_INVARIANT(folder != nullptr);
+  std::uint32_t events = 0;
+  for (std::int64_t row = 0; row < reduce.rows; ++row) {
+    for (std::int64_t s = 0; s < reduce.segments; ++s) {
+      const std::int64_t first = positions[s];
+      std::int64_t end = s + 1 < reduce.segments ? positions[s + 1] : reduce.length;
+      if (end <= first) end = first + 1;
+      folder->begin(nullptr);
+      for (std::int64_t at = first; at < end; at += kLanes) {
+        const auto* lanes = reinterpret_cast<const std::byte*>(reduce.in) + (row * reduce.length + at) * size;
+        folder->fold(lanes, static_cast<int>(std::min<std::int64_t>(kLanes, end - at)));
+      }
+      events |= folder->finish(reinterpret_cast<std::byte*>(reduce.out) + (row * reduce.segments + s) * size);
+    }
+  }
+  report_events(reduce.fp_status, events);
+}
+
 namespace {
 
 class HostSequences final : public SequenceKernels {
@@ -156,6 +182,7 @@ class HostSequences final : public SequenceKernels {
   void histogram(const Histogram& histogram, Workspace&) override { run_histogram(histogram); }
   void interpolate(const Interpolate& interpolate, Workspace&) override { run_interpolate(interpolate); }
   void correlate(const Correlate& correlate, Workspace&) override { run_correlate(correlate); }
+  void reduce_at(const ReduceAt& reduce, Workspace&) override { run_reduce_at(reduce); }
 };
 
 }  // namespace

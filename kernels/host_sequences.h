@@ -13,5 +13,6 @@ void run_bin_count(const BinCount& count);
 void run_histogram(const Histogram& histogram);
 void run_interpolate(const Interpolate& interpolate);
 void run_correlate(const Correlate& correlate);
+void run_reduce_at(const ReduceAt& reduce);
 
 }  // namespace gpushim::kernels::host

@@ -101,6 +101,25 @@ struct Correlate final : Task {
   void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
 
+/// The ops of ReduceAt.
+constexpr bool reduces_at(Op op) noexcept {
+  return op == Op::add || op == Op::multiply || op == Op::maximum || op == Op::minimum || op == Op::logical_and ||
+         op == Op::logical_or;
+}
+
+/// reduceat: out[row, s] folds in[row, positions[s]] up to in[row, positions[s + 1]], the last one up to the row's end;
+/// where that is empty, it is in[row, positions[s]].
+struct ReduceAt final : Task {
+  Op op;
+  DType type;
+  std::int64_t rows, length, segments;
+  gpu::DevicePtr in, positions;  ///< int64, inside the row
+  gpu::DevicePtr out;
+  gpu::DevicePtr fp_status;
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
 class SequenceKernels {
  public:
   virtual ~SequenceKernels() = default;
@@ -112,6 +131,7 @@ class SequenceKernels {
   virtual void histogram(const Histogram& histogram, Workspace& workspace) = 0;
   virtual void interpolate(const Interpolate& interpolate, Workspace& workspace) = 0;
   virtual void correlate(const Correlate& correlate, Workspace& workspace) = 0;
+  virtual void reduce_at(const ReduceAt& reduce, Workspace& workspace) = 0;
 };
 
 inline void Sort::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
@@ -161,6 +181,13 @@ inline void Correlate::run(Executor& executor, Workspace& workspace, const gpu::
   v = addresses[1];
   out = addresses[2];
   executor.sequences().correlate(*this, workspace);
+}
+
+inline void ReduceAt::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  in = addresses[0];
+  positions = addresses[1];
+  out = addresses[2];
+  executor.sequences().reduce_at(*this, workspace);
 }
 
 SequenceKernels& host_sequences();

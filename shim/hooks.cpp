@@ -225,7 +225,7 @@ PyObject* other_ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t n
 }
 
 using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
-FastMethod g_reduce, g_accumulate;
+FastMethod g_reduce, g_accumulate, g_reduceat;
 
 template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
           FunctionStatistics* UfuncEntry::* kRow>
@@ -462,6 +462,7 @@ struct MethodHook {
   ROW(m, _unique_hash, "unique", dispatch::route_unique_hash, Interest::kArguments)                       \
   ROW(m, bincount, "bincount", dispatch::route_bincount, Interest::kArguments)                            \
   ROW(m, _monotonicity, "monotonicity", dispatch::route_monotonicity, Interest::kArguments)               \
+  ROW(m, ravel_multi_index, "ravel_multi_index", dispatch::route_ravel_multi_index, Interest::kList)      \
   ROW(m, interp, "interp", dispatch::route_interp, Interest::kArguments)                                  \
   ROW(m, interp_complex, "interp_complex", dispatch::route_interp_complex, Interest::kArguments)          \
   ROW(m, correlate, "convolve", dispatch::route_correlate, Interest::kArguments)                          \
@@ -588,6 +589,8 @@ bool install_ufuncs(PyObject* umath) {
           auto* accumulate = new std::string(name + ".accumulate");
           seam.entry.reduces = &dispatch::register_function(reduce->c_str());
           seam.entry.accumulates = &dispatch::register_function(accumulate->c_str());
+          auto* reduceat = new std::string(name + ".reduceat");
+          seam.entry.reduceats = &dispatch::register_function(reduceat->c_str());
         }
       }
       seam.elementwise = elementwise;
@@ -638,6 +641,7 @@ bool install_ufunc_methods() {
   hook("reduce", &g_reduce, ufunc_method_hook<&g_reduce, dispatch::ufunc_reduce, &UfuncEntry::reduces>);
   hook("accumulate", &g_accumulate,
        ufunc_method_hook<&g_accumulate, dispatch::ufunc_accumulate, &UfuncEntry::accumulates>);
+  hook("reduceat", &g_reduceat, ufunc_method_hook<&g_reduceat, dispatch::ufunc_reduceat, &UfuncEntry::reduceats>);
   return true;
 }
 

@@ -232,6 +232,18 @@ def test_histogram(data):
     check(lambda x: np.histogram_bin_edges(x, bins, limits), x, must_accelerate=False)
 
 
+def test_ravel_multi_index():
+    rng = np.random.default_rng(1)
+    i, j, k = (rng.integers(0, n, 100) for n in (7, 5, 3))
+    check(lambda i, j, k: np.ravel_multi_index((i, j, k), (7, 5, 3)), i, j, k)
+    check(lambda i, j: np.ravel_multi_index((i[::-1], j), np.array([7, 9])), i, j)
+    check(lambda i, j: np.ravel_multi_index((i, j), (7, 4)), i, j, must_accelerate=False)
+    check(lambda i, j: np.ravel_multi_index((i - 1, j), (7, 5)), i, j, must_accelerate=False)
+    check(lambda i, j: np.ravel_multi_index((i, j), (3, 3), mode="clip"), i, j, must_accelerate=False)
+    check(lambda i, j: np.ravel_multi_index((i, j), (7, 5), order="F"), i, j, must_accelerate=False)
+    check(lambda i, j: np.ravel_multi_index((i, j), (2**40, 2**40)), i, j, must_accelerate=False)
+
+
 def test_histogram_on_the_edges():
     x = np.repeat(np.linspace(0, 1, 101), 3)
     for bins in (10, 100, 37, np.linspace(0, 1, 11)):
@@ -260,7 +272,7 @@ def test_quantile(method):
     lambda x: np.percentile(x, [5, 50, 95], axis=1), lambda x: np.nanquantile(x, 0.25), lambda x: np.nanmean(x, axis=0), lambda x: np.nanvar(x), lambda x: np.nanstd(x, axis=1),
     lambda x: np.nansum(x, axis=0), lambda x: np.nanmax(x), lambda x: np.nanargmax(x, axis=1), lambda x: np.nancumsum(x, axis=1),
     lambda x: np.diff(x, n=2, axis=0), lambda x: np.gradient(x, 0.5), lambda x: np.gradient(x[0]), lambda x: np.trapezoid(x, dx=0.1),
-    lambda x: np.trapezoid(x, np.arange(17.0) ** 2), lambda x: np.ediff1d(x), lambda x: np.cumsum(x, axis=0, dtype="f4"),
+    lambda x: np.trapezoid(x, np.arange(17.0) ** 2), lambda x: np.ediff1d(x), lambda x: np.cumsum(abs(x), axis=0, dtype="f4"),
     lambda x: np.cumprod(x, axis=1, out=np.empty((31, 17))), lambda x: np.cumulative_sum(x[0], include_initial=True),
     lambda x: np.nancumprod(x, axis=1), lambda x: np.histogram(x, 20, weights=x), lambda x: np.unwrap(x, axis=1),
 ])  # fmt: skip
@@ -309,6 +321,23 @@ def test_correlate_and_convolve(data):
         check(lambda a, v, mode=mode: np.correlate(a, v, mode), a, v)
         check(lambda a, v, mode=mode: np.convolve(a, v, mode), a, v)
     check(lambda a, v: np.convolve(a[::-1], v[::2]), a, v)
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=150)
+def test_reduceat(data):
+    array = data.draw(arrays())
+    axis = data.draw(st.integers(-array.ndim, array.ndim - 1))
+    places = data.draw(st.lists(st.integers(0, array.shape[axis] - 1), min_size=1, max_size=30))
+    name = data.draw(st.sampled_from(["add", "multiply", "maximum", "minimum", "logical_and", "logical_or"]))
+    with gpushim.disabled():
+        array = array.astype("d" if array.dtype.kind == "c" else array.dtype)
+        array[~np.isfinite(array)] = 1
+        ufunc = getattr(np, name)
+    check(lambda a: ufunc.reduceat(a, places, axis), array, exact=False, ulp=128)
+    check(lambda a: np.subtract.reduceat(a, places, axis), array, must_accelerate=False)
+    check(lambda a: np.add.reduceat(a, [0, array.shape[axis]], axis), array, must_accelerate=False)
+    check(lambda a: np.add.reduceat(a, np.sort(places), axis, dtype="f8"), array, exact=False, ulp=128)
 
 
 def test_correlation_of_noise():
@@ -382,3 +411,40 @@ def test_injected_failures_lose_nothing():
         if nth > used:
             break
         nth += 1
+
+
+@pytest.mark.parametrize("dtype, shape", [
+    ("l", (1_050_000,)), ("L", (1_050_000,)), ("d", (200_000,)), ("f", (300_000,)), ("h", (300_000,)), ("d", (3, 70_000)), ("d", (90, 3000)),
+    ("l", (80, 5000)), ("i", (300, 1000)), ("d", (200, 1000)), ("f", (400, 2000)), ("e", (300, 300)), ("B", (500, 700)), ("d", (20_000, 7)), ("?", (100, 999)),
+    ("D", (50_000,)), ("F", (100, 700)),
+])  # fmt: skip
+def test_larger_arrays(dtype, shape):
+    with gpushim.disabled():
+        arrays = [sample(dtype, shape, 5)]
+        if np.dtype(dtype).kind in "iu":
+            arrays.append(np.random.default_rng(6).integers(3, 90, shape).astype(dtype))
+        if dtype in "fd":
+            arrays.append(np.random.default_rng(6).normal(size=shape).astype(dtype))
+    for array in arrays:
+        check(lambda a: np.sort(a), array)
+        check(lambda a: np.sort(a, axis=0, stable=True), array)
+        check(lambda a: np.argsort(a, kind="stable"), array)
+        if array.dtype.kind != "c":
+            check(lambda a: np.sort(a, descending=True), array)
+            check(lambda a: np.argsort(a.T, axis=0, stable=True, descending=True), array)
+            check(lambda a: np.unique(a), array)
+
+
+@pytest.mark.parametrize("bins", [3, 1000, 100_000])
+def test_many_weights(bins):
+    with gpushim.disabled():
+        rng = np.random.default_rng(7)
+        x, w = rng.integers(0, bins, 300_000), rng.normal(size=300_000)
+        exact = np.bincount(x, w)
+    check(lambda x: np.bincount(x), x)
+    check(lambda x: np.histogram(x, bins), x)
+    check(lambda x, w: np.histogram(w, bins, (-3, 3)), x, w)
+    result = np.bincount(x, w)
+    with gpushim.disabled():
+        np.testing.assert_allclose(result, exact, rtol=0, atol=1e-9)
+    check(lambda x, w: np.bincount(x, np.round(w * 8)), x, w)

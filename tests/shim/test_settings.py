@@ -77,3 +77,14 @@ def test_generated_pages_are_current(page):
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_coverage_lists_what_numpy_has():
+    np = pytest.importorskip("numpy")
+    page = (ROOT / "docs" / "coverage.md").read_text(encoding="utf-8")
+    if f"function of NumPy {np.__version__}," not in page:
+        pytest.skip("the page was made with another NumPy")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "docs" / "coverage.py"), "--check"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
