@@ -35,5 +35,16 @@ Attempt route_inner(const Call& call);
 Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
 Attempt assign_item(PyObject* array, PyObject* key, PyObject* value);
 Attempt route_item(const Call& call);  ///< ndarray.item()
+// gather_routes.cpp
+Attempt get_item(PyObject* array, PyObject* key);  ///< a[mask], a[indices]
+Attempt set_item_fancy(PyObject* array, PyObject* key, PyObject* value);
+Attempt route_take(const Call& call);
+Attempt route_put(const Call& call);
+Attempt route_place(const Call& call);
+Attempt route_putmask(const Call& call);
+Attempt route_compress(const Call& call);
+Attempt route_nonzero(const Call& call);
+Attempt route_count_nonzero(const Call& call);
+Attempt route_repeat(const Call& call);
 
 }  // namespace gpushim::dispatch

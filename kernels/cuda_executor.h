@@ -21,6 +21,10 @@ class CudaExecutor final : public Executor {
   void scan(const Scan& scan, Workspace& workspace) override;
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
   void matmul(const MatMul& matmul, Workspace& workspace) override;
+  // cuda_index.cpp
+  void indexed(const Indexed& work, Workspace& workspace) override;
+  void mask_count(const MaskCount& work, Workspace& workspace) override;
+  void mask_select(const MaskSelect& work, Workspace& workspace) override;
 
   CompilerCounters compiler_counters() const noexcept override {
     const JitCounters c = jit_.counters();

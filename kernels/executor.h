@@ -83,6 +83,10 @@ struct CompilerCounters {
   std::uint64_t compiled, disk_hits, failures;  ///< kernels
 };
 
+struct Indexed;  // index_tasks.h
+struct MaskCount;
+struct MaskSelect;
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -90,6 +94,9 @@ class Executor {
   virtual void scan(const Scan& scan, Workspace& workspace) = 0;
   virtual void arg_reduce(const ArgReduce& reduce, Workspace& workspace) = 0;
   virtual void matmul(const MatMul& matmul, Workspace& workspace) = 0;
+  virtual void indexed(const Indexed& work, Workspace& workspace) = 0;
+  virtual void mask_count(const MaskCount& work, Workspace& workspace) = 0;
+  virtual void mask_select(const MaskSelect& work, Workspace& workspace) = 0;
   virtual CompilerCounters compiler_counters() const noexcept { return {}; }
   /// Until no kernel is being compiled. For tests and benchmarks: nobody else waits for a compiler.
   virtual void wait_for_compiler() {}

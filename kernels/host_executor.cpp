@@ -37,6 +37,18 @@ class HostExecutor final : public Executor {
     check_injection("matmul");
     run_matmul(matmul);
   }
+  void indexed(const Indexed& work, Workspace&) override {
+    check_injection("indexed");
+    run_indexed(work);
+  }
+  void mask_count(const MaskCount& work, Workspace&) override {
+    check_injection("mask_count");
+    run_mask_count(work);
+  }
+  void mask_select(const MaskSelect& work, Workspace&) override {
+    check_injection("mask_select");
+    run_mask_select(work);
+  }
 };
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "compat/pyref.h"
 #include "dispatch/array_routes.h"
 #include "dispatch/fp_status.h"
+#include "dispatch/indexing.h"
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
 #include "shim/patches.h"
@@ -246,6 +247,10 @@ struct MethodHook {
     return offer_fast<kMethod, kInterest>(seam, route, self, args, nargs, kwnames,
                                           [&] { return original(self, args, nargs, kwnames); });
   }
+  static PyObject* no_arguments(PyObject* self, PyObject* unused) {
+    return offer_fast<kMethod, kInterest>(seam, route, self, nullptr, 0, nullptr,
+                                          [&] { return seam.original(self, unused); });
+  }
   static PyObject* varargs(PyObject* self, PyObject* args) {
     return offer_fast<kMethod, kInterest>(seam, route, self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args),
                                           nullptr, [&] { return seam.original(self, args); });
@@ -253,11 +258,22 @@ struct MethodHook {
   static PyObject* varargs_keywords(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto original = reinterpret_cast<PyCFunctionWithKeywords>(seam.original);
     if (kwargs && PyDict_GET_SIZE(kwargs) > 0) {
-      if (dispatch::gate::open() && (!kMethod || any_interesting(&self, 1))) {
-        ++seam.row->host_calls;
-        ++seam.row->reasons[static_cast<int>(Reason::kwarg)];
+      // As a vector call has them: the keywords' values after the positional arguments.
+      constexpr Py_ssize_t kMost = 15;
+      const Py_ssize_t n = PyTuple_GET_SIZE(args);
+      if (n + PyDict_GET_SIZE(kwargs) > kMost) return original(self, args, kwargs);
+      PyObject* all[kMost];
+      Py_ssize_t count = 0, at = 0;
+      for (; count < n; ++count) all[count] = PyTuple_GET_ITEM(args, count);
+      auto names = compat::steal(PyTuple_New(PyDict_GET_SIZE(kwargs)));
+      if (!names) return nullptr;
+      PyObject *key, *value;
+      while (PyDict_Next(kwargs, &at, &key, &value)) {
+        PyTuple_SET_ITEM(names.get(), count - n, Py_NewRef(key));
+        all[count++] = value;
       }
-      return original(self, args, kwargs);
+      return offer_fast<kMethod, kInterest>(seam, route, self, all, n, names.get(),
+                                            [&] { return original(self, args, kwargs); });
     }
     return offer_fast<kMethod, kInterest>(seam, route, self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args),
                                           nullptr, [&] { return original(self, args, kwargs); });
@@ -271,7 +287,10 @@ struct MethodHook {
       return true;
     }
     PyCFunction replacement;
-    switch (entry->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_FASTCALL)) {
+    switch (entry->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_FASTCALL | METH_NOARGS | METH_O)) {
+      case METH_NOARGS:
+        replacement = no_arguments;
+        break;
       case METH_FASTCALL:
         replacement = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast));
         break;
@@ -316,7 +335,15 @@ struct MethodHook {
   ROW(a, argmax, "ndarray.argmax", dispatch::route_argmax, Interest::kArguments)                          \
   ROW(a, argmin, "ndarray.argmin", dispatch::route_argmin, Interest::kArguments)                          \
   ROW(a, dot, "ndarray.dot", dispatch::route_dot, Interest::kArguments)                                   \
-  ROW(a, item, "ndarray.item", dispatch::route_item, Interest::kArguments)
+  ROW(a, item, "ndarray.item", dispatch::route_item, Interest::kArguments)                                \
+  ROW(m, putmask, "putmask", dispatch::route_putmask, Interest::kArguments)                               \
+  ROW(m, _place, "place", dispatch::route_place, Interest::kArguments)                                    \
+  ROW(m, count_nonzero, "count_nonzero", dispatch::route_count_nonzero, Interest::kArguments)             \
+  ROW(a, take, "ndarray.take", dispatch::route_take, Interest::kArguments)                                \
+  ROW(a, put, "ndarray.put", dispatch::route_put, Interest::kArguments)                                   \
+  ROW(a, compress, "ndarray.compress", dispatch::route_compress, Interest::kArguments)                    \
+  ROW(a, nonzero, "ndarray.nonzero", dispatch::route_nonzero, Interest::kArguments)                       \
+  ROW(a, repeat, "ndarray.repeat", dispatch::route_repeat, Interest::kArguments)
 
 // --- ndarray's mapping slots
 
@@ -333,6 +360,13 @@ PyObject* subscript_hook(PyObject* self, PyObject* key) {
     if (attempt.done) {
       ++g_getitem_row->device_calls;
       return attempt.result;
+    }
+  }
+  if (dispatch::is_fancy_key(key) && PyArray_CheckExact(self)) {
+    PyObject* both[] = {self, key};
+    if (any_interesting(both, 2) && dispatch::gate::open()) {
+      return offer(
+          *g_getitem_row, true, [&] { return dispatch::get_item(self, key); }, [&] { return g_subscript(self, key); });
     }
   }
   return g_subscript(self, key);
