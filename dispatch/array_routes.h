@@ -57,5 +57,16 @@ Attempt contract(const Operand& a, int a_axis, const Operand& b, int b_axis);
 Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
 Attempt assign_item(PyObject* array, PyObject* key, PyObject* value);
 Attempt route_item(const Call& call);  ///< ndarray.item()
+// gather_routes.cpp
+Attempt get_item(PyObject* array, PyObject* key);  ///< a[mask], a[indices]
+Attempt set_item_fancy(PyObject* array, PyObject* key, PyObject* value);
+Attempt route_take(const Call& call);
+Attempt route_put(const Call& call);
+Attempt route_place(const Call& call);
+Attempt route_putmask(const Call& call);
+Attempt route_compress(const Call& call);
+Attempt route_nonzero(const Call& call);
+Attempt route_count_nonzero(const Call& call);
+Attempt route_repeat(const Call& call);
 
 }  // namespace gpushim::dispatch

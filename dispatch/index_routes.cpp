@@ -2,6 +2,7 @@
 #include "dispatch/array_routes.h"
 #include "dispatch/assign.h"
 #include "dispatch/fp_status.h"
+#include "dispatch/indexing.h"
 #include "dispatch/placement.h"
 
 namespace gpushim::dispatch {
@@ -133,18 +134,17 @@ Attempt assign_item(PyObject* object, PyObject* key, PyObject* value) {
     if (!read_output(view.get(), &dst, &reason)) return Attempt::fallback(reason);
     return assign_operands(dst, value, nullptr);
   }
-  if (!PyArray_CheckExact(key)) return Attempt::fallback(Reason::not_implemented);
   Operand mask;
-  if (!read_output(object, &dst, &reason) || !read_input(key, &mask, &reason)) return Attempt::fallback(reason);
-  if (!mask.is_array() || mask.dtype != kernels::DType::kBool || mask.ndim > dst.ndim || mask.ndim == 0) {
-    return Attempt::fallback(Reason::not_implemented);
+  if (!PyArray_CheckExact(key) || PyArray_TYPE(reinterpret_cast<PyArrayObject*>(key)) != NPY_BOOL ||
+      PyArray_CheckExact(value)) {
+    return is_fancy_key(key) ? set_item_fancy(object, key, value) : Attempt::fallback(Reason::not_implemented);
   }
+  // a[mask] = scalar is a masked store.
+  if (!read_output(object, &dst, &reason) || !read_input(key, &mask, &reason)) return Attempt::fallback(reason);
+  if (!mask.is_array() || mask.ndim > dst.ndim || mask.ndim == 0) return Attempt::fallback(Reason::not_implemented);
   for (int d = 0; d < mask.ndim; ++d) {
     if (mask.shape[d] != dst.shape[d]) return Attempt::fallback(Reason::value);
   }
-  // a[mask] = scalar is a masked store; with an array on the right the values are counted off, which is NumPy's for
-  // now.
-  if (PyArray_CheckExact(value)) return Attempt::fallback(Reason::not_implemented);
   std::int64_t strides[kMaxArrayDims];
   for (int d = 0; d < dst.ndim; ++d) strides[d] = d < mask.ndim ? mask.strides[d] : 0;
   mask.ndim = dst.ndim;

@@ -28,6 +28,7 @@ compat::PyRef result_type(PyObject* const* objects, Py_ssize_t n) {
 }  // namespace
 
 Attempt route_where(const Call& call) {
+  if (call.nargs == 1) return route_nonzero(call);
   if (call.nargs != 3 || call.n_keywords() != 0) return Attempt::fallback(Reason::not_implemented);
   Operand in[3];
   Reason reason;

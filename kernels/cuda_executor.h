@@ -26,6 +26,10 @@ class CudaExecutor final : public Executor {
   void matmul(const MatMul& matmul, Workspace& workspace) override;
   void gufunc(const GufuncCall& call, Workspace& workspace) override;  // cuda_linalg.cpp, cuda_fft.cpp
   SequenceKernels& sequences() override;
+  // cuda_index.cpp
+  void indexed(const Indexed& work, Workspace& workspace) override;
+  void mask_count(const MaskCount& work, Workspace& workspace) override;
+  void mask_select(const MaskSelect& work, Workspace& workspace) override;
 
   CompilerCounters compiler_counters() const noexcept override {
     const JitCounters c = jit_.counters();

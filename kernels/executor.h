@@ -85,6 +85,10 @@ struct CompilerCounters {
   std::uint64_t compiled, disk_hits, failures;  ///< kernels
 };
 
+struct Indexed;  // index_tasks.h
+struct MaskCount;
+struct MaskSelect;
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -94,6 +98,9 @@ class Executor {
   virtual void matmul(const MatMul& matmul, Workspace& workspace) = 0;
   virtual void gufunc(const GufuncCall& call, Workspace& workspace) = 0;  ///< gufunc.h
   virtual SequenceKernels& sequences() = 0;  ///< sequence.h; asked for before each task
+  virtual void indexed(const Indexed& work, Workspace& workspace) = 0;
+  virtual void mask_count(const MaskCount& work, Workspace& workspace) = 0;
+  virtual void mask_select(const MaskSelect& work, Workspace& workspace) = 0;
   virtual CompilerCounters compiler_counters() const noexcept { return {}; }
   /// Until no kernel is being compiled. For tests and benchmarks: nobody else waits for a compiler.
   virtual void wait_for_compiler() {}

@@ -46,6 +46,18 @@ class HostExecutor final : public Executor {
     check_injection("sequence");
     return host_sequences();
   }
+  void indexed(const Indexed& work, Workspace&) override {
+    check_injection("indexed");
+    run_indexed(work);
+  }
+  void mask_count(const MaskCount& work, Workspace&) override {
+    check_injection("mask_count");
+    run_mask_count(work);
+  }
+  void mask_select(const MaskSelect& work, Workspace&) override {
+    check_injection("mask_select");
+    run_mask_select(work);
+  }
 };
 
 }  // namespace

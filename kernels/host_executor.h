@@ -2,6 +2,7 @@
 #pragma once
 
 #include "kernels/executor.h"
+#include "kernels/index_tasks.h"
 
 namespace gpushim::kernels::host {
 
@@ -10,6 +11,9 @@ void run_scan(const Scan& scan);
 void run_arg_reduce(const ArgReduce& reduce);
 void run_matmul(const MatMul& matmul);
 void run_gufunc(const GufuncCall& call);
+void run_indexed(const Indexed& work);
+void run_mask_count(const MaskCount& work);
+void run_mask_select(const MaskSelect& work);
 
 /// ORs FpFlag bits into the status word; an address of 0 means that nobody asked.
 void report_events(gpu::DevicePtr word, std::uint32_t events) noexcept;

@@ -20,6 +20,7 @@
 #include "dispatch/array_routes.h"
 #include "dispatch/fp_status.h"
 #include "dispatch/gufunc_route.h"
+#include "dispatch/indexing.h"
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
 #include "shim/check.h"
@@ -339,6 +340,18 @@ PyObject* call_with_tuple(PyCFunction function, PyObject* self, PyObject* const*
   return function(self, tuple.get());
 }
 
+PyObject* call_with_dictionary(PyCFunctionWithKeywords function, PyObject* self, PyObject* const* args, Py_ssize_t n,
+                               PyObject* names) {
+  auto tuple = compat::steal(PyTuple_New(n));
+  auto keywords = compat::steal(PyDict_New());
+  if (!tuple || !keywords) return nullptr;
+  for (Py_ssize_t i = 0; i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(args[i]));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(names, i), args[n + i]) < 0) return nullptr;
+  }
+  return function(self, tuple.get(), keywords.get());
+}
+
 /// The hooks for one function, one for each calling convention; kId makes them distinct functions.
 template <int kId, bool kMethod, Interest kInterest>
 struct MethodHook {
@@ -369,6 +382,16 @@ struct MethodHook {
         seam, route, self, args, nargs, kwnames, [&] { return original(self, args, nargs, kwnames); },
         [&](PyObject* other, PyObject* const* others) { return original(other, others, nargs, kwnames); });
   }
+  static PyObject* no_arguments(PyObject* self, PyObject* unused) {
+    if (dull_call<kMethod, kInterest>(self, nullptr, 0, nullptr)) [[likely]]
+      return seam.original(self, unused);
+    return consider_alone(self, unused);
+  }
+  [[gnu::noinline]] static PyObject* consider_alone(PyObject* self, PyObject* unused) {
+    return offer_fast<kMethod, kInterest>(
+        seam, route, self, nullptr, 0, nullptr, [&] { return seam.original(self, unused); },
+        [&](PyObject* other, PyObject* const*) { return seam.original(other, unused); });
+  }
   static PyObject* varargs(PyObject* self, PyObject* args) {
     if (dull_call<kMethod, kInterest>(self, PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args), nullptr)) [[likely]]
       return seam.original(self, args);
@@ -392,11 +415,25 @@ struct MethodHook {
   [[gnu::noinline]] static PyObject* consider_dictionary(PyObject* self, PyObject* args, PyObject* kwargs) {
     auto original = reinterpret_cast<PyCFunctionWithKeywords>(seam.original);
     if (kwargs && PyDict_GET_SIZE(kwargs) > 0) {
-      if (dispatch::gate::open() && (!kMethod || any_interesting(&self, 1))) {
-        ++seam.row->host_calls;
-        ++seam.row->reasons[static_cast<int>(Reason::kwarg)];
+      // As a vector call has them: the keywords' values after the positional arguments.
+      constexpr Py_ssize_t kMost = 15;
+      const Py_ssize_t n = PyTuple_GET_SIZE(args);
+      if (n + PyDict_GET_SIZE(kwargs) > kMost) return original(self, args, kwargs);
+      PyObject* all[kMost];
+      Py_ssize_t count = 0, at = 0;
+      for (; count < n; ++count) all[count] = PyTuple_GET_ITEM(args, count);
+      auto names = compat::steal(PyTuple_New(PyDict_GET_SIZE(kwargs)));
+      if (!names) return nullptr;
+      PyObject *key, *value;
+      while (PyDict_Next(kwargs, &at, &key, &value)) {
+        PyTuple_SET_ITEM(names.get(), count - n, Py_NewRef(key));
+        all[count++] = value;
       }
-      return original(self, args, kwargs);
+      return offer_fast<kMethod, kInterest>(
+          seam, route, self, all, n, names.get(), [&] { return original(self, args, kwargs); },
+          [&](PyObject* other, PyObject* const* others) {
+            return call_with_dictionary(original, other, others, n, names.get());
+          });
     }
     const Py_ssize_t n = PyTuple_GET_SIZE(args);
     return offer_fast<kMethod, kInterest>(
@@ -412,7 +449,10 @@ struct MethodHook {
       return true;
     }
     PyCFunction replacement;
-    switch (entry->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_FASTCALL)) {
+    switch (entry->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_FASTCALL | METH_NOARGS | METH_O)) {
+      case METH_NOARGS:
+        replacement = no_arguments;
+        break;
       case METH_FASTCALL:
         replacement = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(fast));
         break;
@@ -473,7 +513,15 @@ struct MethodHook {
   ROW(a, argpartition, "ndarray.argpartition", dispatch::route_argpartition, Interest::kArguments)        \
   ROW(a, searchsorted, "ndarray.searchsorted", dispatch::route_searchsorted, Interest::kArguments)        \
   ROW(a, dot, "ndarray.dot", dispatch::route_dot, Interest::kArguments)                                   \
-  ROW(a, item, "ndarray.item", dispatch::route_item, Interest::kArguments)
+  ROW(a, item, "ndarray.item", dispatch::route_item, Interest::kArguments)                                \
+  ROW(m, putmask, "putmask", dispatch::route_putmask, Interest::kArguments)                               \
+  ROW(m, _place, "place", dispatch::route_place, Interest::kArguments)                                    \
+  ROW(m, count_nonzero, "count_nonzero", dispatch::route_count_nonzero, Interest::kArguments)             \
+  ROW(a, take, "ndarray.take", dispatch::route_take, Interest::kArguments)                                \
+  ROW(a, put, "ndarray.put", dispatch::route_put, Interest::kArguments)                                   \
+  ROW(a, compress, "ndarray.compress", dispatch::route_compress, Interest::kArguments)                    \
+  ROW(a, nonzero, "ndarray.nonzero", dispatch::route_nonzero, Interest::kArguments)                       \
+  ROW(a, repeat, "ndarray.repeat", dispatch::route_repeat, Interest::kArguments)
 
 // --- Python functions behind NumPy's dispatchers
 
@@ -527,6 +575,14 @@ FunctionStatistics* g_setitem_row;
     if (attempt.done) {
       ++g_getitem_row->device_calls;
       return attempt.result;
+    }
+  }
+  if (dispatch::is_fancy_key(key) && PyArray_CheckExact(self)) {
+    PyObject* both[] = {self, key};
+    if (any_interesting(both, 2) && dispatch::gate::open()) {
+      return offer(
+          *g_getitem_row, [&] { return dispatch::get_item(self, key); }, [&] { return g_subscript(self, key); },
+          Replay{both, 2, [](PyObject* const* copies) { return g_subscript(copies[0], copies[1]); }});
     }
   }
   return g_subscript(self, key);

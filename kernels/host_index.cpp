@@ -1,0 +1,89 @@
+// Tasks of indexing on the CPU. Host code.
+#include <cstring>
+#include <vector>
+
+#include "kernels/host_executor.h"
+#include "kernels/host_memory.h"
+#include "kernels/index_tasks.h"
+
+namespace gpushim::kernels::host {
+namespace {
+
+/// The index made one of [0, extent); false when it must be reported.
+bool normalize(std::int64_t* index, std::int64_t extent, OutOfBounds mode) {
+  if (mode == OutOfBounds::kWrap) {
+    *index %= extent;
+    if (*index < 0) *index += extent;
+  } else if (mode == OutOfBounds::kClip) {
+    *index = *index < 0 ? 0 : *index >= extent ? extent - 1 : *index;
+  } else {
+    if (*index < -extent || *index >= extent) return false;
+    if (*index < 0) *index += extent;
+  }
+  return true;
+}
+
+/// The offset in the target that the index arrays give for one element of the space.
+bool fancy_offset(const Indexed& work, const Space& space, std::int64_t element, std::int64_t* offset) {
+  *offset = 0;
+  for (int k = 0; k < work.n_arrays; ++k) {
+    const IndexArray& array = work.arrays[k];
+    std::int64_t index;
+    std::memcpy(&index, reinterpret_cast<const void*>(array.data + offset_of(space, array.strides, element)), 8);
+    if (!normalize(&index, array.extent, work.mode)) return false;
+    *offset += index * array.stride;
+  }
+  return true;
+}
+
+}  // namespace
+
+void run_indexed(const Indexed& work) {
+  Space space{};
+  space.ndim = work.ndim;
+  std::int64_t size = 1;
+  for (int d = 0; d < work.ndim; ++d) size *= space.shape[d] = work.shape[d];
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(size));
+  for (std::int64_t i = 0; i < size; ++i) {
+    if (fancy_offset(work, space, i, &offsets[static_cast<std::size_t>(i)])) continue;
+    const std::int64_t one = 1;
+    std::memcpy(reinterpret_cast<void*>(work.error), &one, sizeof(one));
+    return;
+  }
+  for (std::int64_t i = 0; i < size; ++i) {  // in C order: the last one wins
+    void* target = reinterpret_cast<void*>(work.target + offset_of(space, work.target_strides, i) +
+                                           offsets[static_cast<std::size_t>(i)]);
+    const std::int64_t at = work.cycle != 0 ? i % work.cycle : i;
+    void* plain = reinterpret_cast<void*>(work.plain + offset_of(space, work.plain_strides, at));
+    if (work.constant) {
+      std::memcpy(target, &work.value, work.itemsize);
+    } else if (work.scatter) {
+      std::memcpy(target, plain, work.itemsize);
+    } else {
+      std::memcpy(plain, target, work.itemsize);
+    }
+  }
+}
+
+void run_mask_count(const MaskCount& work) {
+  const auto* mask = reinterpret_cast<const unsigned char*>(work.mask);
+  std::int64_t count = 0;
+  for (std::int64_t i = 0; i < work.size; ++i) count += mask[i] != 0;
+  std::memcpy(reinterpret_cast<void*>(work.count), &count, sizeof(count));
+}
+
+void run_mask_select(const MaskSelect& work) {
+  const auto* mask = reinterpret_cast<const unsigned char*>(work.mask);
+  auto* out = reinterpret_cast<char*>(work.out);
+  for (std::int64_t i = 0; i < work.size; ++i) {
+    if (mask[i] == 0) continue;
+    const std::size_t bytes = work.positions ? sizeof(i) : work.itemsize;
+    const void* from = work.positions
+                           ? static_cast<const void*>(&i)
+                           : reinterpret_cast<const void*>(work.in + static_cast<gpu::DevicePtr>(i) * work.itemsize);
+    std::memcpy(out, from, bytes);
+    out += bytes;
+  }
+}
+
+}  // namespace gpushim::kernels::host
