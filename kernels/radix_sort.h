@@ -1,4 +1,4 @@
-// Stable radix sorts on CUDA, by CUB: of unsigned keys, and of numbers as they are. Host code.
+// Stable radix sorts of unsigned keys on CUDA, by CUB. Host code.
 //
 // CUB alternates between two buffers. Each array comes as a pair of them, the first of which holds the input;
 // afterwards the first holds the result, whichever buffer that was.
@@ -16,7 +16,7 @@ struct Buffers {
   T *current, *spare;
 };
 
-/// Sorts by bits [0, bits) of the keys. Numbers: -0.0 and 0.0 are equal; a NaN is where its sign says.
+/// Sorts by bits [0, bits) of the keys.
 template <class Key>
 void radix_sort(Buffers<Key>& keys, std::int64_t n, int bits, Launcher& launcher, Workspace& workspace);
 /// The same; each key's companion moves with it.

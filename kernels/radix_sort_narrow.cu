@@ -1,11 +1,9 @@
-// Radix sorts of 32-bit keys and numbers. Host code; needs nvcc.
+// Radix sorts of 32-bit keys. Host code; needs nvcc.
 #include "kernels/radix_sort.cuh"
 
 namespace gpushim::kernels {
 
 template void radix_sort(Buffers<std::uint32_t>&, std::int64_t, int, Launcher&, Workspace&);
-template void radix_sort(Buffers<std::int32_t>&, std::int64_t, int, Launcher&, Workspace&);
-template void radix_sort(Buffers<float>&, std::int64_t, int, Launcher&, Workspace&);
 template void radix_sort(Buffers<std::uint32_t>&, Buffers<std::uint32_t>&, std::int64_t, int, Launcher&, Workspace&);
 
 }  // namespace gpushim::kernels

@@ -1,11 +1,9 @@
-// Radix sorts of 64-bit keys and numbers. Host code; needs nvcc.
+// Radix sorts of 64-bit keys. Host code; needs nvcc.
 #include "kernels/radix_sort.cuh"
 
 namespace gpushim::kernels {
 
 template void radix_sort(Buffers<std::uint64_t>&, std::int64_t, int, Launcher&, Workspace&);
-template void radix_sort(Buffers<std::int64_t>&, std::int64_t, int, Launcher&, Workspace&);
-template void radix_sort(Buffers<double>&, std::int64_t, int, Launcher&, Workspace&);
 template void radix_sort(Buffers<std::uint64_t>&, Buffers<std::uint32_t>&, std::int64_t, int, Launcher&, Workspace&);
 template void radix_sort(Buffers<std::uint64_t>&, Buffers<std::uint64_t>&, std::int64_t, int, Launcher&, Workspace&);
 
