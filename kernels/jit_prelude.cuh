@@ -625,9 +625,12 @@ __device__ __forceinline__ void fold_columns(const typename P::Arguments& args) 
   // A piece is (batch, group of columns, segment), segments slowest: neighbouring blocks read neighbouring memory.
   const std::int64_t groups = head.column_groups * head.batches;
   for (std::int64_t piece = blockIdx.x; piece < groups * head.segments; piece += gridDim.x) {
-    const std::int64_t segment = piece / groups;
+    // As indices: divisions of 64 bits take longer than the fold of a few elements.
+    const std::int64_t segment =
+        head.segments == 1 ? 0 : static_cast<Index>(piece) / static_cast<Index>(groups);
     const std::int64_t group = piece - segment * groups;
-    const std::int64_t batch = group / head.column_groups;
+    const std::int64_t batch =
+        head.batches == 1 ? 0 : static_cast<Index>(group) / static_cast<Index>(head.column_groups);
     const std::int64_t column = ((group - batch * head.column_groups) * width + x) * kWidth;
     const Index result = static_cast<Index>(batch * head.columns + column);
     const Index begin = static_cast<Index>(segment * head.segment) + y;
