@@ -7,7 +7,6 @@ import gpushim
 import numpy as np
 import pytest
 
-
 DEVICE = os.environ.get("GPUSHIM_TEST_DEVICE", "host")
 
 
