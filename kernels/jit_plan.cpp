@@ -353,9 +353,9 @@ bool plan_row_packs(const Program& program, const Geometry& geometry, std::uint3
   return any;
 }
 
-/// Threads of a row: few when the row is short, so that a block has several; else about 16 elements a thread.
+/// Threads of a row: few when the row is short, so that a block has several; else about 8 elements a thread.
 bool spread_stages(std::int64_t rows, std::int64_t length, std::int64_t most, int multiprocessors, JitPlan* plan) {
-  constexpr std::int64_t kElements = 16, kMostThreads = 1024;
+  constexpr std::int64_t kElements = 8, kMostThreads = 1024;
   const std::int64_t packs = length / plan->width;
   const std::int64_t chunks = std::max<std::int64_t>(std::min(most, kElements) / plan->width, 1);
   std::int64_t group = 4;
@@ -368,7 +368,7 @@ bool spread_stages(std::int64_t rows, std::int64_t length, std::int64_t most, in
   plan->group = static_cast<std::uint16_t>(group);
   plan->threads = group <= 32 ? kFoldThreads : plan->group;
   plan->chunks =
-      static_cast<std::uint8_t>(plan->held ? ceil_divide(packs, group) : std::max<std::int64_t>(chunks / 4, 1));
+      static_cast<std::uint8_t>(plan->held ? ceil_divide(packs, group) : std::max<std::int64_t>(chunks / 2, 1));
   return true;
 }
 

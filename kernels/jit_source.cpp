@@ -14,6 +14,7 @@
 // A register is a name for the variable that was written to it last, so the compiler sees no registers at all.
 #include "kernels/jit_source.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <string_view>
@@ -681,6 +682,18 @@ class Writer {
     if (words <= 56) return 3;   // 80
     return words <= 80 ? 2 : 1;  // 128, 255
   }
+  /// The same for a row program, whose threads have what they hold besides what they compute with.
+  int row_blocks_at_once() const {
+    std::size_t bytes = 0;
+    for (const int k : loads_) {
+      if (plan_.operands[k].inner != JitPart::kFixed) bytes += itemsize(plan_.operands[k].dtype);
+    }
+    for (int i = 0; i < program_.n_instructions && plan_.held; ++i) {
+      if (kept_[i]) bytes += itemsize(result_of(program_.instructions[i]));
+    }
+    const int registers = 40 + static_cast<int>(bytes / 4) * plan_.width * plan_.chunks;
+    return std::clamp(65536 / (registers * plan_.threads), 1, 2048 / plan_.threads);
+  }
   /// 32-bit words of the values that are alive at once, at most.
   int most_alive() const {
     int alive[kMaxRegisters] = {};
@@ -721,7 +734,7 @@ class Writer {
   }
   void write_kernel(const char* name, const char* body) {
     line("extern \"C\" __global__ void __launch_bounds__(%d, %d)", jit_threads(plan_),
-         plan_.n_stages > 0 ? std::max(1, 640 / plan_.threads) : blocks_at_once());
+         plan_.n_stages > 0 ? row_blocks_at_once() : blocks_at_once());
     line("    %s(const __grid_constant__ Fused::Arguments args) {", name);
     line("  %s(args);", body);
     line("}");
