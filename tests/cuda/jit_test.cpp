@@ -616,9 +616,10 @@ class JitRows : public JitTest, public testing::WithParamInterface<int> {
     executor().jit().settings().enabled = as_one;
     if (as_one) {
       const Program* pointers[] = {&stages[0], &stages[1], &stages[2], &stages[3]};
-      executor().try_rows(pointers, 4);
-      executor().jit().wait_idle();
-      EXPECT_TRUE(executor().try_rows(pointers, 4));
+      if (!executor().try_rows(pointers, 4)) {  // once only: the input may be replaced
+        executor().jit().wait_idle();
+        EXPECT_TRUE(executor().try_rows(pointers, 4));
+      }
     } else {
       for (const Program& p : stages) {
         TestWorkspace workspace(device);
