@@ -1,7 +1,7 @@
 // What all generated kernels share: loads and stores, floating-point events, and the loops. Device; compiled by NVRTC.
 //
-// A generated source defines one structure P and kernels that call run_elements<P>, fold_rows<P>, fold_columns<P> and
-// fold_states<P>. P says how one element is loaded, computed and stored (jit_source.cpp lists its members); the loops
+// A generated source defines one structure P and kernels that call run_elements<P>, fold_rows<P>, fold_columns<P>,
+// fold_states<P> and run_rows<P>. P says how one element is loaded, computed and stored (jit_source.cpp lists its members); the loops
 // here decide which thread does which elements. P::compute is expanded once in each loop, and once in exact_events.
 //
 // Events. Nearly all results are finite, and an event of nearly all operations shows as an infinity or a NaN. So the

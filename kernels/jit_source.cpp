@@ -11,6 +11,11 @@
 //     compute      the instructions, once for each element: SSA, a C++ variable an instruction
 //     store, store_pack, store_result
 //
+// Of a row program (row_program.h) the structure also has a structure for each stage, with the stage's own loads,
+// stores and fold, and the instructions twice: `compute` takes from Kept what an earlier stage computed,
+// `compute_again` computes everything, for rows that are not held and for exact events. Folded has the results of
+// folds, a member a stage.
+//
 // A register is a name for the variable that was written to it last, so the compiler sees no registers at all.
 #include "kernels/jit_source.h"
 
