@@ -97,4 +97,24 @@ class Fuser {
   std::size_t n_maps_ = 0;
 };
 
+/// A program that the fuser made, apart from it.
+struct FusedProgram {
+  kernels::Program program;
+  Fuser::Place places[kernels::kMaxOperands];
+  std::vector<Value*> inlined;
+  std::size_t roots;
+
+  void copy_from(const Fuser& fuser, std::size_t n) {
+    program = fuser.program();
+    for (int i = 0; i < program.n_operands; ++i) places[i] = fuser.place(i);
+    inlined = fuser.inlined();
+    roots = n;
+  }
+  void copy_to(Fuser* fuser) const {
+    fuser->restore(program);
+    for (int i = 0; i < program.n_operands; ++i) fuser->set_place(i, places[i]);
+    fuser->set_inlined(inlined.data(), inlined.size());
+  }
+};
+
 }  // namespace gpushim::dispatch

@@ -306,7 +306,22 @@ bool Graph::stores_over_inlined_loads(const Value& v, const Block* home) {
 void Graph::give_up_home(Value* old, const Value& v) {
   if (old == nullptr) return;
   const bool needed = v.partial || (!old->can_inline() && old->refs > 0);
-  if (needed) evaluate({old});
+  if (needed && (v.partial || !move_fold(old))) evaluate({old});
+}
+
+/// Gives a fold that somebody still reads memory of its own. False when it has to be evaluated.
+bool Graph::move_fold(Value* v) {
+  Block* home = v->home;
+  if (!launch_.runs_rows() || !v->is_fold() || v->partial || home->readers > 0 || result_dims(*v) == 0) return false;
+  unlink(v);
+  try {
+    give_home(v);
+  } catch (const gpu::OutOfMemory&) {
+    append(v);
+    return false;
+  }
+  memory_.clear_pending(home);
+  return true;
 }
 
 void Graph::settle_in(Value* v, Block* home) {
@@ -452,9 +467,7 @@ void Graph::evaluate(std::vector<Value*> roots) {
         split_and_run(roots[i]);
         continue;
       }
-      launch_.run(fuser_);
-      finish_group(&roots[i], n);
-      i += n;
+      i += run_group(&roots[i], roots.size() - i, n);
     }
   } catch (...) {
     unpin();
@@ -542,7 +555,7 @@ void Graph::split_and_run(Value* v) {
 }
 
 void Graph::give_home(Value* v) {
-  const Extent e = bytes_of(v->ndim, v->shape, v->strides, v->offset, v->dtype);
+  const Extent e = bytes_of(result_dims(*v), v->shape, v->strides, v->offset, v->dtype);
   Block* block = memory_.allocate_device(static_cast<std::size_t>(e.high));
   if (block == nullptr) throw gpu::OutOfMemory("no device memory for a part of a program");
   block->released = true;
@@ -552,11 +565,46 @@ void Graph::give_home(Value* v) {
   append(v);
 }
 
-void Graph::finish_group(Value* const* group, std::size_t n) noexcept {
+/// Runs the program that was built of the first n roots, and what can share its rows; returns how many roots that was.
+std::size_t Graph::run_group(Value* const* roots, std::size_t left, std::size_t n) {
+  if (n == 1 && left > 1 && launch_.runs_rows() && kernels::opens_rows(fuser_.program())) {
+    stages_[0].copy_from(fuser_, n);
+    if (const std::size_t taken = run_rows(roots, left)) return taken;
+    stages_[0].copy_to(&fuser_);
+  }
+  launch_.run(fuser_);
+  finish_group(roots, n, fuser_.inlined());
+  return n;
+}
+
+/// Builds the programs that follow stages_[0] over the same rows, and runs as many as can run as one; 0: none.
+std::size_t Graph::run_rows(Value* const* roots, std::size_t left) {
+  int n = 1;
+  for (std::size_t at = 1; at < left && n < kernels::kMaxStages; at += stages_[static_cast<std::size_t>(n++)].roots) {
+    const Value& next = *roots[at];
+    if (next.evaluated || next.home == nullptr || !same_shape(*roots[0], next)) break;
+    const std::size_t count = build_group(roots + at, left - at);
+    if (count == 0) break;
+    stages_[static_cast<std::size_t>(n)].copy_from(fuser_, count);
+  }
+  for (; n > 1 && !launch_.run_rows(stages_.data(), n); --n) {
+  }
+  if (n < 2) return 0;
+  std::size_t taken = 0;
+  for (int s = 0; s < n; ++s) {
+    const FusedProgram& stage = stages_[static_cast<std::size_t>(s)];
+    finish_group(roots + taken, stage.roots, stage.inlined);
+    taken += stage.roots;
+  }
+  counters_.programs -= static_cast<std::uint64_t>(n - 1);
+  return taken;
+}
+
+void Graph::finish_group(Value* const* group, std::size_t n, const std::vector<Value*>& inlined) noexcept {
   ++counters_.programs;
   counters_.fused += n;
   for (std::size_t i = 0; i < n; ++i) group[i]->evaluated = true;
-  for (Value* v : fuser_.inlined()) {
+  for (Value* v : inlined) {
     if (!v->evaluated) v->inlined = true;
   }
   for (std::size_t i = 0; i < n; ++i) {

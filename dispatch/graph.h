@@ -25,6 +25,10 @@
 // of memory that is about to be overwritten. A value that was inlined and is needed a second time is stored then, so
 // nothing is computed more than twice.
 //
+// Programs that follow one another over the same rows, a fold first, are offered to the executor as one: see
+// kernels/row_program.h. They are built before any of them has run. A fold whose home is taken over, as NumPy's mean
+// does with its sum, moves to memory of its own instead of being evaluated, so that it can wait for what reads it.
+//
 // Every function here is called with the recorder's lock held.
 #pragma once
 
@@ -36,6 +40,7 @@
 #include "dispatch/fuser.h"
 #include "dispatch/program_cache.h"
 #include "gpu/memory.h"
+#include "kernels/row_program.h"
 
 namespace gpushim::dispatch {
 
@@ -46,10 +51,14 @@ class Graph {
    public:
     virtual ~Launch() = default;
     virtual void run(Fuser& fuser) = 0;
+    /// Runs programs over the same rows as one (kernels/row_program.h), if it can: else nothing has happened.
+    virtual bool run_rows(FusedProgram* stages, int n) = 0;
+    /// False: it never can.
+    virtual bool runs_rows() const noexcept = 0;
   };
 
   Graph(gpu::Memory& memory, Launch& launch, gpu::DevicePtr fp_base)
-      : memory_(memory), launch_(launch), fp_base_(fp_base) {}
+      : memory_(memory), launch_(launch), fp_base_(fp_base), stages_(kernels::kMaxStages) {}
 
   /// A value to fill: shape, store, code, and its loads as places in memory; then `link`, then one of the two ends.
   Value* start();
@@ -112,12 +121,16 @@ class Graph {
   bool stores_over_other_loads(Value* const* group, std::size_t n) const;
   void split_and_run(Value* value);
   void give_home(Value* value);
-  void finish_group(Value* const* group, std::size_t n) noexcept;
+  void finish_group(Value* const* group, std::size_t n, const std::vector<Value*>& inlined) noexcept;
+  std::size_t run_group(Value* const* roots, std::size_t left, std::size_t n);
+  std::size_t run_rows(Value* const* roots, std::size_t left);
+  bool move_fold(Value* value);
 
   gpu::Memory& memory_;
   Launch& launch_;
   gpu::DevicePtr fp_base_;
   Fuser fuser_;
+  std::vector<FusedProgram> stages_;  ///< of a row program
   ProgramCache fused_before_;
   std::vector<std::pair<const gpu::Block*, std::int64_t>> places_;
   Value* first_ = nullptr;  ///< values with a home, oldest first

@@ -321,6 +321,58 @@ void Recorder::run(Fuser& fuser) {
   lease.commit();
 }
 
+bool Recorder::run_rows(FusedProgram* stages, int n) {
+  // What a stage reads is in memory, or was written by an earlier one.
+  struct Written {
+    gpu::Block* block;
+    DevicePtr base;
+  } written[kernels::kMaxStages * kernels::kMaxOperands];
+  int n_written = 0;
+  const auto find = [&](const gpu::Block* block) {
+    return std::find_if(written, written + n_written, [block](const Written& w) { return w.block == block; });
+  };
+  for (int s = 0; s < n; ++s) {
+    for (int i = 0; i < stages[s].program.n_operands; ++i) {
+      const Fuser::Place& p = stages[s].places[i];
+      if (p.block == nullptr || (p.write && find(p.block) != written + n_written)) return false;
+      if (p.write) written[n_written++] = {p.block, 0};
+    }
+  }
+  gpu::DeviceLease lease(memory_);
+  const auto each = [&](auto&& visit) {
+    for (int s = 0; s < n; ++s) {
+      for (int i = 0; i < stages[s].program.n_operands; ++i)
+        visit(s, stages[s].places[i], stages[s].program.operands[i]);
+    }
+  };
+  int stage_of[kernels::kMaxStages * kernels::kMaxOperands];
+  int k = 0;
+  each([&](int s, const Fuser::Place& p, kernels::Operand&) {
+    if (p.write) stage_of[k++] = s;
+  });
+  const auto reads_memory = [&](int s, const Fuser::Place& p) {
+    const Written* w = find(p.block);
+    return !p.write && (w == written + n_written || stage_of[w - written] >= s);
+  };
+  each([&](int s, const Fuser::Place& p, kernels::Operand& o) {
+    if (reads_memory(s, p)) o.base = offset_by(lease.read(p.block), p.offset);
+  });
+  each([&](int, const Fuser::Place& p, kernels::Operand&) {
+    if (p.write) find(p.block)->base = lease.write(p.block, p.whole);
+  });
+  each([&](int s, const Fuser::Place& p, kernels::Operand& o) {
+    if (!reads_memory(s, p)) o.base = offset_by(find(p.block)->base, p.offset);
+  });
+  const kernels::Program* programs[kernels::kMaxStages];
+  for (int s = 0; s < n; ++s) programs[s] = &stages[s].program;
+  if (!executor_.try_rows(programs, n)) return false;
+  lease.commit();
+  if (Runtime::get()->settings.dump) {
+    for (int s = 0; s < n; ++s) dump(stages[s].program);
+  }
+  return true;
+}
+
 void Recorder::launch(kernels::Program& program, kernels::Workspace& workspace, const DevicePtr* addresses) {
   for (int i = 0; i < program.n_operands; ++i) program.operands[i].base = addresses[i];
   executor_.run(program, workspace);

@@ -122,6 +122,8 @@ class Recorder final : private Graph::Launch {
   void copy_foreign_in();
   void copy_foreign_out();
   void run(Fuser& fuser) override;
+  bool run_rows(FusedProgram* stages, int n) override;
+  bool runs_rows() const noexcept override { return executor_.runs_rows(); }
   void launch(kernels::Program& program, kernels::Workspace& workspace, const gpu::DevicePtr* addresses);
 
   gpu::Memory& memory_;

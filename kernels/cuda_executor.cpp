@@ -75,6 +75,13 @@ void CudaExecutor::run(const Program& program, Workspace& workspace) {
   }
 }
 
+bool CudaExecutor::try_rows(const Program* const* stages, int n) {
+  RowProgram rows;
+  if (!combine_rows(stages, n, &rows)) return false;
+  const gpu::ContextGuard guard = launcher_.device().use();
+  return jit_.try_run(rows, launcher_);
+}
+
 void CudaExecutor::run_elements(const Program& program) {
   const bool may_be_tuned = program.n_instructions <= kTunedInstructions;
   if (!may_be_tuned && jit_.try_run(program, launcher_)) return;

@@ -21,6 +21,8 @@ class CudaExecutor final : public Executor {
   explicit CudaExecutor(gpu::CudaDevice& device) : launcher_(device), jit_(JitSettings::from_environment()) {}
 
   void run(const Program& program, Workspace& workspace) override;
+  bool try_rows(const Program* const* stages, int n) override;
+  bool runs_rows() const noexcept override { return jit_.enabled(); }
   void scan(const Scan& scan, Workspace& workspace) override;
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
   void matmul(const MatMul& matmul, Workspace& workspace) override;

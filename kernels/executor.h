@@ -93,6 +93,9 @@ class Executor {
  public:
   virtual ~Executor() = default;
   virtual void run(const Program& program, Workspace& workspace) = 0;
+  /// Runs programs over the same rows as one (row_program.h). False: nothing was launched, they run one by one.
+  virtual bool try_rows(const Program* const*, int) { return false; }
+  virtual bool runs_rows() const noexcept { return false; }
   virtual void scan(const Scan& scan, Workspace& workspace) = 0;
   virtual void arg_reduce(const ArgReduce& reduce, Workspace& workspace) = 0;
   virtual void matmul(const MatMul& matmul, Workspace& workspace) = 0;

@@ -2,6 +2,7 @@
 #include "kernels/host_executor.h"
 
 #include "gpu/error.h"
+#include "kernels/row_program.h"
 #include "kernels/sequence.h"
 
 namespace gpushim::kernels {
@@ -26,6 +27,15 @@ class HostExecutor final : public Executor {
     check_injection("program");
     run_program(program);
   }
+  /// One by one; what can't be combined is refused as CUDA's executor does, so that dispatch takes the same way.
+  bool try_rows(const Program* const* stages, int n) override {
+    RowProgram rows;
+    if (!combine_rows(stages, n, &rows)) return false;
+    check_injection("rows");
+    for (int i = 0; i < n; ++i) run_program(*stages[i]);
+    return true;
+  }
+  bool runs_rows() const noexcept override { return true; }
   void scan(const Scan& scan, Workspace&) override {
     check_injection("scan");
     run_scan(scan);

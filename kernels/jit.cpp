@@ -51,7 +51,18 @@ bool Jit::try_run(const Program& program, Launcher& launcher, Workspace* workspa
   if (!settings_.enabled || launcher.device().abandoned()) return false;
   JitPlan plan;
   JitCall call;
-  if (!plan_program(program, launcher.multiprocessors(), &plan, &call)) return false;
+  return plan_program(program, launcher.multiprocessors(), &plan, &call) &&
+         run(program, plan, call, launcher, workspace);
+}
+
+bool Jit::try_run(const RowProgram& rows, Launcher& launcher) {
+  if (!settings_.enabled || launcher.device().abandoned()) return false;
+  JitPlan plan;
+  JitCall call;
+  return plan_rows(rows, launcher.multiprocessors(), &plan, &call) && run(rows.program, plan, call, launcher, nullptr);
+}
+
+bool Jit::run(const Program& program, const JitPlan& plan, JitCall& call, Launcher& launcher, Workspace* workspace) {
   JitEntry* entry = find(sign(program, plan));
   if (entry == nullptr) return false;
   const auto ready = [entry] { return entry->state.load(std::memory_order_acquire) == JitState::kReady; };

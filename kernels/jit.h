@@ -95,6 +95,9 @@ class Jit {
   /// context must be current. A reduction needs workspace.
   bool try_run(const Program& program, Launcher& launcher, Workspace* workspace = nullptr);
 
+  bool try_run(const RowProgram& rows, Launcher& launcher);
+
+  bool enabled() const noexcept { return settings_.enabled; }
   JitSettings& settings() noexcept { return settings_; }
   JitCounters counters() const noexcept;
   /// Blocks until no job is left. For tests and benchmarks.
@@ -105,6 +108,7 @@ class Jit {
  private:
   struct Table;
 
+  bool run(const Program& program, const JitPlan& plan, JitCall& call, Launcher& launcher, Workspace* workspace);
   JitEntry* find(const JitSignature& signature);
   /// Adds a run, and submits the job that is due.
   void count(const Program& program, const JitPlan& plan, JitEntry* entry, Launcher& launcher);

@@ -317,7 +317,94 @@ void plan_fold(const Program& program, JitPlan* plan, JitCall* call) {
   call->head.initial = reduction.initial;
 }
 
+// ---- row programs
+
+/// Elements that a thread may hold: of all operands that it loads and one result, 96 registers.
+std::int64_t most_held(const Program& program, const Geometry& geometry, const Uses& uses) {
+  std::int64_t bytes = 8;
+  for (std::uint32_t rest = uses.loaded; rest != 0; rest &= rest - 1) {
+    const int i = std::countr_zero(rest);
+    if (geometry.strides[i][geometry.n_outer] != 0)
+      bytes += static_cast<std::int64_t>(itemsize(program.operands[i].dtype));
+  }
+  return std::max<std::int64_t>(384 / bytes, 1);
+}
+
+/// Neighbours that all operands along the row can move together. False when one has other neighbours.
+bool plan_row_packs(const Program& program, const Geometry& geometry, std::uint32_t moved, JitPlan* plan) {
+  std::int64_t width = 8;
+  bool any = false;
+  for (std::uint32_t rest = moved; rest != 0; rest &= rest - 1) {
+    const int i = std::countr_zero(rest);
+    const JitPart inner = plan->operands[i].inner;
+    if (inner == JitPart::kFixed) continue;
+    if (inner != JitPart::kUnit) return false;
+    any = true;
+    const auto size = static_cast<std::int64_t>(itemsize(program.operands[i].dtype));
+    width = std::min({width, 16 / size, pack_limit(program, geometry, *plan, i)});
+  }
+  width = std::int64_t(1) << (std::bit_width(static_cast<std::uint64_t>(width)) - 1);
+  while (geometry.inner_size % width != 0) width /= 2;
+  plan->width = static_cast<std::uint8_t>(width);
+  for (std::uint32_t rest = moved; rest != 0; rest &= rest - 1) {
+    JitAccess& access = plan->operands[std::countr_zero(rest)];
+    access.pack = width > 1 && access.inner == JitPart::kUnit;
+  }
+  return any;
+}
+
+/// Threads of a row: few when the row is short, so that a block has several; else about 8 elements a thread.
+bool spread_stages(std::int64_t rows, std::int64_t length, std::int64_t most, int multiprocessors, JitPlan* plan) {
+  constexpr std::int64_t kElements = 8, kMostThreads = 1024;
+  const std::int64_t packs = length / plan->width;
+  const std::int64_t chunks = std::max<std::int64_t>(std::min(most, kElements) / plan->width, 1);
+  std::int64_t group = 4;
+  while (group < 32 && group * chunks < packs) group *= 2;
+  if (group * chunks < packs) group = ceil_divide(ceil_divide(packs, chunks), 32) * 32;
+  const std::int64_t most_chunks = std::max<std::int64_t>(most / plan->width, 1);
+  plan->held = ceil_divide(packs, kMostThreads / 2) <= most_chunks;
+  if (group > kMostThreads / 2) group = kMostThreads / 2;
+  if (!plan->held && rows < multiprocessors) return false;
+  plan->group = static_cast<std::uint16_t>(group);
+  plan->threads = group <= 32 ? kFoldThreads : plan->group;
+  plan->chunks =
+      static_cast<std::uint8_t>(plan->held ? ceil_divide(packs, group) : std::max<std::int64_t>(chunks / 2, 1));
+  return true;
+}
+
 }  // namespace
+
+bool plan_rows(const RowProgram& rows, int multiprocessors, JitPlan* plan, JitCall* call) noexcept {
+  const Program& program = rows.program;
+  const Uses uses = uses_of(program);
+  std::memset(plan, 0, sizeof *plan);
+  std::memset(&call->head, 0, sizeof call->head);
+  call->states_blocks = 0;
+  call->head.fp = fp_target(program);
+  plan->kind = JitKind::kStages;
+  plan->events = program.fp_status != 0;
+  plan->n_operands = program.n_operands;
+  plan->n_constants = program.n_constants;
+  plan->n_instructions = program.n_instructions;
+  plan->n_stages = static_cast<std::uint8_t>(rows.n_stages);
+  std::copy_n(rows.stages, rows.n_stages, plan->stages);
+  Geometry& geometry = call->geometry = merge_dimensions(program);
+  if (geometry.n_inner != 1 || geometry.outer_size >= kNarrowLimit) return false;
+  plan->n_outer = static_cast<std::uint8_t>(geometry.n_outer);
+  plan->n_inner = 1;
+  plan->wide_index = geometry.inner_size >= kNarrowLimit;
+  plan->whole_rows = true;
+  const std::uint32_t moved = uses.loaded | uses.stored;
+  plan_addresses(program, geometry, moved, plan);
+  if (!plan_row_packs(program, geometry, moved, plan)) return false;
+  JitHeader& head = call->head;
+  head.size = geometry.outer_size;
+  head.length = geometry.inner_size;
+  head.segments = 1;
+  if (!spread_stages(head.size, head.length, most_held(program, geometry, uses), multiprocessors, plan)) return false;
+  call->blocks = ceil_divide(head.size, plan->threads / plan->group);
+  return call->blocks < kNarrowLimit;
+}
 
 bool plan_program(const Program& program, int multiprocessors, JitPlan* plan, JitCall* call) noexcept {
   if (program.size == 0 || (program.reduction.ndim > 0 && program.reduction.sequential)) return false;
@@ -363,7 +450,9 @@ bool plan_program(const Program& program, int multiprocessors, JitPlan* plan, Ji
   return call->blocks < kNarrowLimit;
 }
 
-int jit_threads(const JitPlan& plan) noexcept { return plan.kind == JitKind::kElements ? 256 : kFoldThreads; }
+int jit_threads(const JitPlan& plan) noexcept {
+  return plan.kind == JitKind::kStages ? plan.threads : plan.kind == JitKind::kElements ? 256 : kFoldThreads;
+}
 
 // ---- the signature
 

@@ -7,6 +7,7 @@
 
 #include "kernels/device_code.h"
 #include "kernels/jit_arguments.h"
+#include "kernels/row_program.h"
 
 namespace gpushim::kernels {
 
@@ -15,6 +16,7 @@ enum class JitKind : std::uint8_t {
   kRowsByBlock,  ///< 256 threads fold a result
   kRowsByWarp,   ///< 32
   kColumns,      ///< a thread folds kWidth neighbouring results
+  kStages,       ///< a row program: `group` threads have a row
 };
 
 /// How an operand's address depends on an index.
@@ -50,6 +52,11 @@ struct JitPlan {
   DType fold_type;
   std::uint8_t fold_dims, fold_value, fold_result, fold_slot;
   bool has_initial;
+  // kStages: `width` neighbours `chunks` times over are a thread's part of a row, or of a tile of it
+  bool held;  ///< the whole row: kept in registers between the stages
+  std::uint8_t n_stages;
+  std::uint16_t group, threads;  ///< threads of a row, and of a block
+  RowStage stages[kMaxStages];
 };
 
 /// A plan with the instructions, packed; what two programs must share to share a kernel.
@@ -73,6 +80,9 @@ struct JitCall {
 
 /// False for what stays the interpreter's: folds in strict order, loads of what the program has stored, no elements.
 bool plan_program(const Program& program, int multiprocessors, JitPlan* plan, JitCall* call) noexcept;
+
+/// The same for row programs. False where rows do not lie along memory, or are too few and too long.
+bool plan_rows(const RowProgram& rows, int multiprocessors, JitPlan* plan, JitCall* call) noexcept;
 
 /// Threads of a block.
 int jit_threads(const JitPlan& plan) noexcept;

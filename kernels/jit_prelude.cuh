@@ -1,7 +1,7 @@
 // What all generated kernels share: loads and stores, floating-point events, and the loops. Device; compiled by NVRTC.
 //
-// A generated source defines one structure P and kernels that call run_elements<P>, fold_rows<P>, fold_columns<P> and
-// fold_states<P>. P says how one element is loaded, computed and stored (jit_source.cpp lists its members); the loops
+// A generated source defines one structure P and kernels that call run_elements<P>, fold_rows<P>, fold_columns<P>,
+// fold_states<P> and run_rows<P>. P says how one element is loaded, computed and stored (jit_source.cpp lists its members); the loops
 // here decide which thread does which elements. P::compute is expanded once in each loop, and once in exact_events.
 //
 // Events. Nearly all results are finite, and an event of nearly all operations shows as an infinity or a NaN. So the
@@ -625,9 +625,12 @@ __device__ __forceinline__ void fold_columns(const typename P::Arguments& args) 
   // A piece is (batch, group of columns, segment), segments slowest: neighbouring blocks read neighbouring memory.
   const std::int64_t groups = head.column_groups * head.batches;
   for (std::int64_t piece = blockIdx.x; piece < groups * head.segments; piece += gridDim.x) {
-    const std::int64_t segment = piece / groups;
+    // As indices: divisions of 64 bits take longer than the fold of a few elements.
+    const std::int64_t segment =
+        head.segments == 1 ? 0 : static_cast<Index>(piece) / static_cast<Index>(groups);
     const std::int64_t group = piece - segment * groups;
-    const std::int64_t batch = group / head.column_groups;
+    const std::int64_t batch =
+        head.batches == 1 ? 0 : static_cast<Index>(group) / static_cast<Index>(head.column_groups);
     const std::int64_t column = ((group - batch * head.column_groups) * width + x) * kWidth;
     const Index result = static_cast<Index>(batch * head.columns + column);
     const Index begin = static_cast<Index>(segment * head.segment) + y;
@@ -714,6 +717,203 @@ __device__ __forceinline__ void fold_states(const typename P::Arguments& args) {
     }
   }
   if constexpr (P::Events::kWanted) report(flags, args.head.fp);
+}
+
+// ---- row programs (row_program.h)
+
+template <class... S>
+struct StageList {};
+
+/// Folds the partials of a group into its first thread. Every warp of the group has the result: its first lane.
+template <class P, class S>
+__device__ __forceinline__ void fold_group(Partial<Fold<S::kFold, typename S::Value>>& partial) {
+  if constexpr (P::kGroup <= 32) {
+#pragma unroll
+    for (int distance = P::kGroup / 2; distance > 0; distance /= 2) {
+      auto next = partial;
+      next.state = shuffle_down(partial.state, distance);
+      next.any = __shfl_down_sync(0xffffffffu, static_cast<int>(partial.any), distance) != 0;
+      if (static_cast<int>(threadIdx.x % P::kGroup) + distance < P::kGroup) partial.merge(next);
+    }
+  } else {
+    using Part = Partial<Fold<S::kFold, typename S::Value>>;
+    constexpr int kWarps = P::kGroup / 32;
+    __shared__ alignas(16) char memory[kWarps * sizeof(Part)];  // each stage has its own: one barrier is enough
+    auto* warps = reinterpret_cast<Part*>(memory);
+    fold_warp(partial);
+    if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = partial;
+    __syncthreads();
+    partial.any = false;
+    if (threadIdx.x % 32 < kWarps) partial = warps[threadIdx.x % 32];
+    fold_warp(partial);
+  }
+}
+
+/// The value of the first lane of each kLanes.
+template <int kLanes, class T>
+__device__ __forceinline__ T first_lane(const T& value) {
+  constexpr int kWords = (sizeof(T) + 3) / 4;
+  std::uint32_t words[kWords] = {};
+  __builtin_memcpy(words, &value, sizeof(T));
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) words[i] = __shfl_sync(0xffffffffu, words[i], 0, kLanes);
+  T moved;
+  __builtin_memcpy(&moved, words, sizeof(T));
+  return moved;
+}
+
+/// What a thread has of its row. `real`: there is such a row; else it repeats another, and neither stores nor reports.
+template <class P>
+struct RowPart {
+  using Index = typename P::Index;
+  Index row, length;
+  int member;
+  bool real;
+  typename P::Folded folded;
+  unsigned flags;
+
+  __device__ __forceinline__ Index start(Index tile, int chunk) const {
+    return tile + static_cast<Index>(chunk * P::kGroup + member) * P::kWidth;
+  }
+};
+
+/// Every rule of fp_status.h for one element of a stage, before anything of it is stored.
+template <class P, class S>
+__device__ __noinline__ unsigned exact_stage_events(const typename P::Arguments& args, typename P::Index row,
+                                                    typename P::Index index, const typename P::Folded folded) {
+  typename P::Inputs in;
+  typename P::Outputs out;
+  typename S::Value value;
+  ExactEvents events;
+  S::load(args, row, index, in);
+  S::compute_again(args, folded, in, out, value, events);
+  return events.flags;
+}
+
+template <class P, class S>
+__device__ __forceinline__ void run_stage(const typename P::Arguments& args, RowPart<P>& part,
+                                          typename P::Inputs (&held)[P::kChunks][P::kWidth],
+                                          typename P::Kept (&kept)[P::kChunks][P::kWidth]) {
+  using Index = typename P::Index;
+  constexpr int kWidth = P::kWidth, kChunks = P::kChunks;
+  constexpr int kLanes = kWidth < 4 ? kWidth : 4;  // independent folds: additions do not wait for each other
+  constexpr Index kTile = static_cast<Index>(P::kGroup) * kWidth * kChunks;
+  const Index length = part.length;
+  [[maybe_unused]] auto lanes = [] {
+    if constexpr (S::kFolds) {
+      struct Lanes {
+        typename Fold<S::kFold, typename S::Value>::State at[kLanes];
+      };
+      return Lanes{};
+    } else {
+      return 0;
+    }
+  }();
+  Index tile = 0;
+#pragma unroll 1
+  do {
+    const bool fresh = P::kHeld || tile == 0;
+    typename P::Inputs loaded[kChunks][kWidth];
+    if constexpr (!P::kHeld) {
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        S::load_pack(args, part.row, min(part.start(tile, chunk), length - kWidth), loaded[chunk]);
+      }
+    }
+#pragma unroll
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      const Index start = part.start(tile, chunk);
+      const bool valid = part.real && start < length;
+      typename P::Outputs out[kWidth];
+      typename S::Value values[kWidth];
+      typename P::Events events;
+#pragma unroll
+      for (int lane = 0; lane < kWidth; ++lane) {
+        if constexpr (P::kHeld) {
+          S::compute(args, part.folded, held[chunk][lane], kept[chunk][lane], out[lane], values[lane], events);
+        } else {
+          S::compute_again(args, part.folded, loaded[chunk][lane], out[lane], values[lane], events);
+        }
+      }
+      if constexpr (P::Events::kWanted) {
+        if (valid) {
+          part.flags |= events.flags;
+          if (events.poison != 0) {
+#pragma unroll 1
+            for (int lane = 0; lane < kWidth; ++lane) {
+              part.flags |= exact_stage_events<P, S>(args, part.row, start + lane, part.folded);
+            }
+          }
+        }
+      }
+      if constexpr (S::kStores) {
+        if (valid) S::store_pack(args, part.row, start, out);
+      }
+      if constexpr (S::kFolds) {
+        using F = Fold<S::kFold, typename S::Value>;
+#pragma unroll
+        for (int lane = 0; lane < kWidth; ++lane) {
+          if (chunk == 0 && lane < kLanes && fresh) {
+            lanes.at[lane] = F::first(values[lane]);  // past the end: left out when the lanes are merged
+          } else if (start < length) {
+            F::add(lanes.at[lane % kLanes], values[lane]);
+          }
+        }
+      }
+    }
+    tile += kTile;
+  } while (!P::kHeld && tile < length);
+  if constexpr (S::kFolds) {
+    using F = Fold<S::kFold, typename S::Value>;
+    Partial<F> partial;
+    if (part.start(0, 0) < length) {
+#pragma unroll
+      for (int lane = 0; lane < kLanes; ++lane) partial.merge({lanes.at[lane], true});
+    }
+    fold_group<P, S>(partial);
+    if constexpr (S::kInitial >= 0) {
+      auto state = F::first(constant_value<typename S::Value>(args.constants[S::kInitial]));
+      F::merge(state, partial.state);
+      partial.state = state;
+    }
+    const typename S::Value value = first_lane<(P::kGroup < 32 ? P::kGroup : 32)>(F::result(partial.state));
+    if (part.member == 0 && part.real) {
+      S::store_result(args, part.row, value);
+      if constexpr (P::Events::kWanted && S::kFoldSlot >= 0) part.flags |= F::events(partial.state) << 4 * S::kFoldSlot;
+    }
+    S::set(part.folded, value);
+  }
+}
+
+template <class P, class... S>
+__device__ __forceinline__ void run_stages(const typename P::Arguments& args, RowPart<P>& part,
+                                           typename P::Inputs (&held)[P::kChunks][P::kWidth], StageList<S...>) {
+  typename P::Kept kept[P::kChunks][P::kWidth];
+  (run_stage<P, S>(args, part, held, kept), ...);
+}
+
+/// kGroup threads have a row: part of a warp, or a block.
+template <class P>
+__device__ __forceinline__ void run_rows(const typename P::Arguments& args) {
+  using Index = typename P::Index;
+  constexpr int kRows = P::kThreads / P::kGroup;
+  const Index row = static_cast<Index>(blockIdx.x) * kRows + threadIdx.x / P::kGroup;
+  const auto rows = static_cast<Index>(args.head.size);
+  RowPart<P> part;
+  part.row = min(row, rows - 1);
+  part.length = static_cast<Index>(args.head.length);
+  part.member = threadIdx.x % P::kGroup;
+  part.real = row < rows;
+  part.flags = 0;
+  typename P::Inputs held[P::kChunks][P::kWidth];
+  if constexpr (P::kHeld) {
+#pragma unroll
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+      P::load_pack(args, part.row, min(part.start(0, chunk), part.length - P::kWidth), held[chunk]);
+    }
+  }
+  run_stages<P>(args, part, held, typename P::Stages{});
+  if constexpr (P::Events::kWanted) report(part.flags, args.head.fp);
 }
 
 }  // namespace gpushim::kernels

@@ -11,9 +11,15 @@
 //     compute      the instructions, once for each element: SSA, a C++ variable an instruction
 //     store, store_pack, store_result
 //
+// Of a row program (row_program.h) the structure also has a structure for each stage, with the stage's own loads,
+// stores and fold, and the instructions twice: `compute` takes from Kept what an earlier stage computed,
+// `compute_again` computes everything, for rows that are not held and for exact events. Folded has the results of
+// folds, a member a stage.
+//
 // A register is a name for the variable that was written to it last, so the compiler sees no registers at all.
 #include "kernels/jit_source.h"
 
+#include <algorithm>
 #include <cstdarg>
 #include <cstdio>
 #include <string_view>
@@ -39,6 +45,12 @@ class Writer {
   JitSource write() {
     find_moves();
     if (plan_.events) find_covered();
+    if (plan_.n_stages > 0) {
+      find_repeated();
+      write_row_kernel();
+      if (!sound_) return {};
+      return {std::move(text_), used_rows()};
+    }
     write_head();
     write_place();
     write_load();
@@ -46,7 +58,7 @@ class Writer {
     write_compute();
     write_store();
     write_store_pack();
-    if (folds()) write_store_result();
+    if (folds()) write_store_result(plan_.fold_result);
     line("};");
     blank();
     write_kernels();
@@ -89,6 +101,9 @@ class Writer {
     bool used[static_cast<int>(Op::kCount)] = {};
     for (const Op op : {Op::add, Op::multiply, Op::ldexp}) used[static_cast<int>(op)] = true;
     if (folds()) used[static_cast<int>(plan_.fold)] = true;
+    for (int s = 0; s < plan_.n_stages; ++s) {
+      if (plan_.stages[s].folds) used[static_cast<int>(plan_.stages[s].op)] = true;
+    }
     for (int i = 0; i < program_.n_instructions; ++i) used[static_cast<int>(program_.instructions[i].op)] = true;
     constexpr std::string_view kRow = "GPUSHIM_UFUNC(";
     std::string rows;
@@ -105,11 +120,11 @@ class Writer {
   void find_moves() {
     for (int i = 0; i < program_.n_instructions; ++i) {
       const Instruction& in = program_.instructions[i];
-      if (in.op == Op::kLoad && (loaded_ >> in.a & 1) == 0) {
+      if (in.op == Op::kLoad && (loaded_ >> in.a & 1) == 0 && fold_of(in.a) < 0) {
         loaded_ |= 1u << in.a;
         loads_.push_back(in.a);
       }
-      if (in.op == Op::kStore) stores_.push_back({in.b, in.a, in.c != kNoRegister, in.type});
+      if (in.op == Op::kStore && fold_of(in.b) < 0) stores_.push_back({in.b, in.a, in.c != kNoRegister, in.type});
     }
     for (const int k : loads_) {
       const JitAccess& access = plan_.operands[k];
@@ -122,6 +137,17 @@ class Writer {
       nd_inner_ = nd_inner_ || access.inner == JitPart::kNd;
     }
     if (folds()) nd_outer_ = nd_outer_ || plan_.operands[plan_.fold_result].outer == JitPart::kNd;
+    for (int s = 0; s < plan_.n_stages; ++s) {
+      const RowStage& stage = plan_.stages[s];
+      nd_outer_ = nd_outer_ || (stage.folds && plan_.operands[stage.result].outer == JitPart::kNd);
+    }
+  }
+  /// The stage whose fold's result the operand is, or -1.
+  int fold_of(int operand) const {
+    for (int s = 0; s < plan_.n_stages; ++s) {
+      if (plan_.stages[s].folds && plan_.stages[s].result == operand) return s;
+    }
+    return -1;
   }
 
   // ---- events
@@ -310,10 +336,13 @@ class Writer {
         "  static __device__ __forceinline__ void load(const Arguments& args, Index outer, Index inner, Inputs& in) {");
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
     for (const int k : loads_) {
+      if (!is_active(k)) continue;
       line("    in.x%d = load_element<%s>(%s);", k, element(k).c_str(), address(k).c_str());
     }
     line("  }");
   }
+  /// Stages load what they read, all others everything.
+  bool is_active(int operand) const { return (active_ >> operand & 1) != 0; }
 
   void write_load_pack() {
     line("  static __device__ __forceinline__ void load_pack(const Arguments& args, Index outer, Index inner,");
@@ -321,7 +350,7 @@ class Writer {
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
     write_places();
     for (const int k : loads_) {  // all loads before the first use
-      if (plan_.operands[k].pack) {
+      if (is_active(k) && plan_.operands[k].pack) {
         line("    const auto p%d = kernels::load_pack<%s, kWidth>(%s);", k, c_type(plan_.operands[k].dtype),
              address(k).c_str());
       }
@@ -329,6 +358,7 @@ class Writer {
     line("#pragma unroll");
     line("    for (int lane = 0; lane < kWidth; ++lane) {");
     for (const int k : loads_) {
+      if (!is_active(k)) continue;
       const char* type = c_type(plan_.operands[k].dtype);
       if (plan_.operands[k].pack) {
         line("      in[lane].x%d = from_memory<%s>(p%d.items[lane]);", k, type, k);
@@ -435,7 +465,7 @@ class Writer {
     line("  static __device__ __forceinline__ void store(const Arguments& args, Index outer, Index inner,");
     line("                                               const Outputs& out) {");
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
-    for (std::size_t s = 0; s < stores_.size(); ++s) {
+    for (std::size_t s = first_store_; s < std::min(stores_.size(), end_store_); ++s) {
       if (stores_[s].masked) line("    if (out.m%zu)", s);
       const int k = stores_[s].operand;
       line("    store_element<%s>(%s, out.y%zu);", element(k).c_str(), address(k).c_str(), s);
@@ -448,7 +478,7 @@ class Writer {
     line("                                                    const Outputs (&out)[kWidth]) {");
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
     if (!stores_.empty()) write_places();
-    for (std::size_t s = 0; s < stores_.size(); ++s) {
+    for (std::size_t s = first_store_; s < std::min(stores_.size(), end_store_); ++s) {
       const Store& store = stores_[s];
       const char* type = c_type(store.type);
       if (!plan_.operands[store.operand].pack) {
@@ -482,10 +512,169 @@ class Writer {
     line("    }");
   }
 
-  void write_store_result() {
+  void write_store_result(int operand) {
     line("  static __device__ __forceinline__ void store_result(const Arguments& args, Index outer, Value value) {");
     line("    [[maybe_unused]] const Place at = place(args, outer, 0);");
-    line("    store_element<%s>(%s, value);", element(plan_.fold_result).c_str(), address(plan_.fold_result).c_str());
+    line("    store_element<%s>(%s, value);", element(operand).c_str(), address(operand).c_str());
+    line("  }");
+  }
+
+  // ---- row programs
+
+  /// Fills first_ (the first instruction that computes the same value) and kept_ (values of one stage that a later one
+  /// reads: the thread keeps them with each element).
+  void find_repeated() {
+    int holds[kMaxRegisters] = {};  // the instruction whose value the register has
+    const auto value_of = [&](int reg) { return reg < kMaxRegisters ? holds[reg] : 0; };
+    int inputs[kMaxInstructions][3];
+    for (int i = 0, s = 0; i < program_.n_instructions; ++i) {
+      while (i >= plan_.stages[s].end) ++s;
+      const Instruction& in = program_.instructions[i];
+      const int n = inputs_of(in);
+      stage_of_[i] = s;
+      inputs[i][0] = n > 0 ? value_of(in.a) : in.a;
+      inputs[i][1] = n > 1 ? value_of(in.b) : 0;
+      inputs[i][2] = n > 2 ? value_of(in.c) : 0;
+      if (in.op == Op::kStore && in.c != kNoRegister) inputs[i][1] = value_of(in.c);
+      first_[i] = i;
+      for (int j = 0; j < i && in.op != Op::kStore; ++j) {
+        const Instruction& other = program_.instructions[j];
+        if (other.op == in.op && other.type == in.type && other.to == in.to && other.fp_slot == in.fp_slot &&
+            std::equal(inputs[i], inputs[i] + 3, inputs[j])) {
+          first_[i] = first_[j];
+          break;
+        }
+      }
+      if (in.op != Op::kStore && in.dst < kMaxRegisters) holds[in.dst] = first_[i];
+      if (stage_of_[first_[i]] < s) continue;
+      const int reads = in.op == Op::kStore ? (in.c != kNoRegister ? 2 : 1) : n;
+      for (int k = 0; k < reads; ++k) {
+        const int from = inputs[i][k];
+        const Op op = program_.instructions[from].op;
+        if (stage_of_[from] < s && op != Op::kLoad && op != Op::kConst) kept_[from] = true;
+      }
+    }
+  }
+  /// Registers that the instruction reads; a store's are two, and not counted.
+  static int inputs_of(const Instruction& in) {
+    if (in.op == Op::kStore) return 1;
+    if (in.op == Op::kCast) return 1;
+    if (in.op == Op::kSelect) return 3;
+    return static_cast<int>(in.op) <= static_cast<int>(Op::kSelect) ? 0 : op_info(in.op).n_inputs;
+  }
+  DType result_of(const Instruction& in) const {
+    if (in.op == Op::kCast) return in.to;
+    return static_cast<int>(in.op) <= static_cast<int>(Op::kSelect) ? in.type : op_result_type(in.op, in.type);
+  }
+
+  void write_row_kernel() {
+    line("#include \"kernels/jit_prelude.cuh\"");
+    blank();
+    line("namespace gpushim::kernels {");
+    blank();
+    line("struct Fused {");
+    line("  static constexpr int kThreads = %d, kGroup = %d, kWidth = %d, kChunks = %d;", plan_.threads, plan_.group,
+         plan_.width, plan_.chunks);
+    line("  static constexpr bool kHeld = %s;", plan_.held ? "true" : "false");
+    line("  using Index = %s;", plan_.wide_index ? "std::uint64_t" : "std::uint32_t");
+    line("  using Offset = %s;", plan_.wide_offset ? "std::int64_t" : "std::int32_t");
+    line("  using Arguments = JitArguments<%d, %d, %d>;", plan_.n_operands, std::max(1, plan_.n_outer + plan_.n_inner),
+         std::max<int>(1, plan_.n_constants));
+    line("  using Events = %s;", plan_.events ? "WatchedEvents" : "NoEvents");
+    line("  struct Inputs {");
+    for (const int k : loads_) line("    %s x%d;", c_type(plan_.operands[k].dtype), k);
+    line("  };");
+    line("  struct Folded {");
+    for (int s = 0; s < plan_.n_stages; ++s) {
+      if (plan_.stages[s].folds) line("    %s f%d;", c_type(plan_.stages[s].type), s);
+    }
+    line("  };");
+    line("  struct Kept {");
+    for (int i = 0; i < program_.n_instructions && plan_.held; ++i) {
+      if (kept_[i]) line("    %s k%d;", c_type(result_of(program_.instructions[i])), i);
+    }
+    line("  };");
+    line("  struct Outputs {");
+    for (std::size_t s = 0; s < stores_.size(); ++s) {
+      line("    %s y%zu;", c_type(stores_[s].type), s);
+      if (stores_[s].masked) line("    bool m%zu;", s);
+    }
+    line("  };");
+    write_place();
+    write_load();
+    write_load_pack();
+    for (int s = 0; s < plan_.n_stages; ++s) write_stage(s);
+    text_ += "  using Stages = StageList<";
+    for (int s = 0; s < plan_.n_stages; ++s) text_ += (s > 0 ? ", Stage" : "Stage") + std::to_string(s);
+    text_ += ">;\n";
+    line("};");
+    blank();
+    write_kernel(kJitMainKernel, "run_rows<Fused>");
+    line("}  // namespace gpushim::kernels");
+  }
+
+  void write_stage(int s) {
+    const RowStage& stage = plan_.stages[s];
+    const int begin = s == 0 ? 0 : plan_.stages[s - 1].end;
+    line("  struct Stage%d {", s);
+    line("  static constexpr bool kFolds = %s;", stage.folds ? "true" : "false");
+    active_ = 0;
+    first_store_ = end_store_;
+    if (s == 0) first_store_ = 0;
+    end_store_ = first_store_;
+    for (int i = begin; i < stage.end; ++i) {
+      const Instruction& in = program_.instructions[i];
+      if (in.op == Op::kLoad) active_ |= 1u << in.a;
+      if (in.op == Op::kStore && fold_of(in.b) < 0) ++end_store_;
+    }
+    line("  static constexpr bool kStores = %s;", end_store_ > first_store_ ? "true" : "false");
+    if (stage.folds) {
+      line("  static constexpr Op kFold = Op::%s;", op_info(stage.op).name);
+      line("  using Value = %s;", c_type(stage.type));
+      line("  static constexpr int kFoldSlot = %d, kInitial = %d;",
+           !plan_.events || stage.fp_slot == kNoFpSlot ? -1 : stage.fp_slot,
+           stage.initial == kNoRegister ? -1 : stage.initial);
+      write_store_result(stage.result);
+      line("  static __device__ __forceinline__ void set(Folded& folded, Value value) { folded.f%d = value; }", s);
+    } else {
+      line("  using Value = char;");
+    }
+    write_load();
+    write_load_pack();
+    write_stage_code(s, begin, false);
+    if (plan_.held) write_stage_code(s, begin, true);
+    write_store();
+    write_store_pack();
+    line("  };");
+  }
+
+  /// held: takes from `kept` what earlier stages computed, and leaves there what later ones need.
+  void write_stage_code(int s, int begin, bool held) {
+    const RowStage& stage = plan_.stages[s];
+    line("  template <class E>");
+    line("  static __device__ __forceinline__ void %s(const Arguments& args, const Folded& folded, const Inputs& in,",
+         held ? "compute" : "compute_again");
+    line("      %sOutputs& out, Value& value, E& events) {", held ? "Kept& kept, " : "");
+    for (Variable& variable : registers_) variable = {};
+    auto stores = static_cast<int>(first_store_);
+    for (int i = begin; i < stage.end; ++i) {
+      const Instruction& in = program_.instructions[i];
+      if (in.op == Op::kLoad && fold_of(in.a) >= 0) {
+        write(in.dst, in.type, "folded.f" + std::to_string(fold_of(in.a)));
+        continue;
+      }
+      if (in.op == Op::kStore && fold_of(in.b) >= 0) {
+        line("    value = %s;", read(in.a, stage.type).c_str());
+        continue;
+      }
+      const bool machine = in.op == Op::kLoad || in.op == Op::kConst || in.op == Op::kStore;
+      if (held && !machine && stage_of_[first_[i]] < s) {  // unless it was kept, only repeated ones read it
+        write(in.dst, result_of(in), "kept.k" + std::to_string(first_[i]));
+        continue;
+      }
+      write_instruction(i, &stores);
+      if (held && kept_[i]) line("    kept.k%d = v%d;", i, i);
+    }
     line("  }");
   }
 
@@ -497,6 +686,18 @@ class Writer {
     if (words <= 40) return 4;   // 64 registers
     if (words <= 56) return 3;   // 80
     return words <= 80 ? 2 : 1;  // 128, 255
+  }
+  /// The same for a row program, whose threads have what they hold besides what they compute with.
+  int row_blocks_at_once() const {
+    std::size_t bytes = 0;
+    for (const int k : loads_) {
+      if (plan_.operands[k].inner != JitPart::kFixed) bytes += itemsize(plan_.operands[k].dtype);
+    }
+    for (int i = 0; i < program_.n_instructions && plan_.held; ++i) {
+      if (kept_[i]) bytes += itemsize(result_of(program_.instructions[i]));
+    }
+    const int registers = 40 + static_cast<int>(bytes / 4) * plan_.width * plan_.chunks;
+    return std::clamp(65536 / (registers * plan_.threads), 1, 2048 / plan_.threads);
   }
   /// 32-bit words of the values that are alive at once, at most.
   int most_alive() const {
@@ -537,7 +738,8 @@ class Writer {
     if (folds() && !plan_.single) write_kernel(kJitStatesKernel, "fold_states<Fused>");
   }
   void write_kernel(const char* name, const char* body) {
-    line("extern \"C\" __global__ void __launch_bounds__(%d, %d)", jit_threads(plan_), blocks_at_once());
+    line("extern \"C\" __global__ void __launch_bounds__(%d, %d)", jit_threads(plan_),
+         plan_.n_stages > 0 ? row_blocks_at_once() : blocks_at_once());
     line("    %s(const __grid_constant__ Fused::Arguments args) {", name);
     line("  %s(args);", body);
     line("}");
@@ -550,6 +752,10 @@ class Writer {
   std::vector<int> loads_;  ///< operands, in order
   std::vector<Store> stores_;
   std::uint32_t loaded_ = 0;
+  std::uint32_t active_ = ~0u;                                 ///< operands that load and load_pack load
+  std::size_t first_store_ = 0, end_store_ = ~std::size_t{0};  ///< of stores_, those that store and store_pack store
+  int first_[kMaxInstructions] = {}, stage_of_[kMaxInstructions] = {};
+  bool kept_[kMaxInstructions] = {};
   bool nd_outer_ = false, nd_inner_ = false;
   Variable registers_[kMaxRegisters];
   bool covered_[kMaxInstructions] = {};

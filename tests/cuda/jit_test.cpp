@@ -525,5 +525,128 @@ TEST_F(JitTest, ReductionsRepeatTheirBitsAndEventsCount) {
   EXPECT_EQ(first, c.compiled.arrays[static_cast<std::size_t>(out)]);
 }
 
+// ---- row programs
+
+struct RowCase {
+  DType type;
+  std::int64_t rows, length, padding;  ///< padding: elements between rows of the input
+  bool in_place;
+};
+const RowCase kRowCases[] = {
+    {DType::kF64, 700, 3162, 0, false}, {DType::kF32, 700, 3162, 0, false},  {DType::kF64, 33, 3161, 0, false},
+    {DType::kF32, 1000, 5, 0, false},   {DType::kF64, 1001, 40, 0, true},    {DType::kF32, 77, 300, 3, false},
+    {DType::kF64, 5, 9000, 0, true},    {DType::kF32, 200, 50000, 0, false}, {DType::kF64, 150, 20001, 1, false},
+    {DType::kF64, 300, 128, 0, false},  {DType::kF32, 9, 1024, 0, true},     {DType::kF64, 1, 2000, 0, false},
+};
+
+class JitRows : public JitTest, public testing::WithParamInterface<int> {
+ protected:
+  struct Outcome {
+    Bytes x, y, folded;
+    std::vector<std::uint32_t> words;
+  };
+  /// Softmax's maximum and sum, then variance's two folds, and a map that reads all of them.
+  Outcome run(const RowCase& c, bool as_one) {
+    gpu::Device& device = Devices::get().cuda();
+    const auto size = static_cast<std::int64_t>(itemsize(c.type));
+    const std::int64_t pitch = (c.length + c.padding) * size;
+    Bytes input = values(c.type, c.rows * (c.length + c.padding), 3, false);
+    if (c.length > 100) {  // events in a later stage: exp overflows
+      const double big = 900, huge = 1.7e308;
+      const float big_float = 900, huge_float = 3.0e38f;
+      std::memcpy(&input[static_cast<std::size_t>(2 * size)],
+                  c.type == DType::kF64 ? static_cast<const void*>(&big) : &big_float, static_cast<std::size_t>(size));
+      std::memcpy(&input[static_cast<std::size_t>(40 * size)],
+                  c.type == DType::kF64 ? static_cast<const void*>(&huge) : &huge_float,
+                  static_cast<std::size_t>(size));
+    }
+    const DeviceArray x(input), y(Bytes(static_cast<std::size_t>(c.rows * c.length * size), 0));
+    const DeviceArray folded(Bytes(static_cast<std::size_t>(3 * c.rows * size), 0)), words(Bytes(kFpSlots * 4, 0));
+    std::vector<Program> stages;
+    for (int s = 0; s < 4; ++s) {
+      Program p{};
+      p.ndim = 2;
+      p.shape[0] = c.rows;
+      p.shape[1] = c.length;
+      p.size = c.rows * c.length;
+      p.n_registers = 16;
+      p.fp_status = words.ptr();
+      for (int k = 0; k < kFpSlots; ++k) p.fp_words[k] = static_cast<std::uint8_t>(7 - k);
+      const auto operand = [&](gpu::DevicePtr base, std::int64_t outer, std::int64_t inner) {
+        p.operands[p.n_operands] = {base, {outer, inner}, c.type};
+        return p.n_operands++;
+      };
+      const auto fold_at = [&](int k) { return folded.ptr() + static_cast<gpu::DevicePtr>(k * c.rows * size); };
+      const auto add = [&](const Instruction& in) { p.instructions[p.n_instructions++] = in; };
+      add(make(Op::kLoad, c.type, 0, operand(x.ptr(), pitch, size)));
+      for (int k = 0; k < s; ++k) add(make(Op::kLoad, c.type, 2 + k, operand(fold_at(k), size, 0)));
+      const auto reduce = [&](Op op, int reg) {
+        p.reduction = {op,
+                       c.type,
+                       1,
+                       static_cast<std::uint8_t>(reg),
+                       static_cast<std::uint8_t>(operand(fold_at(s), size, 0)),
+                       s == 1,
+                       false,
+                       op_identity(Op::add, c.type),
+                       static_cast<std::uint8_t>(s)};
+      };
+      if (s > 0) {
+        add(make(Op::subtract, c.type, 8, 0, 2));
+        add(make(Op::exp, c.type, 8, 8));
+        p.instructions[p.n_instructions - 1].fp_slot = 3;
+      }
+      if (s > 1) {
+        add(make(Op::divide, c.type, 10, 8, 3));
+        add(make(Op::square, c.type, 9, 10));
+        p.instructions[p.n_instructions - 1].fp_slot = 4;
+      }
+      if (s == 0) reduce(Op::maximum, 0);
+      if (s == 1) reduce(Op::add, 8);
+      if (s == 2) reduce(Op::add, 9);
+      if (s == 3) {
+        add(make(Op::exp, c.type, 11, 0));
+        p.instructions[p.n_instructions - 1].fp_slot = 6;
+        add(make(Op::divide, c.type, 12, 10, 4));
+        add(make(Op::minimum, c.type, 11, 11, 12));
+        add(make(Op::kStore, c.type, 0, 11, c.in_place ? 0 : operand(y.ptr(), c.length * size, size)));
+      }
+      stages.push_back(p);
+    }
+    executor().jit().settings().enabled = as_one;
+    if (as_one) {
+      const Program* pointers[] = {&stages[0], &stages[1], &stages[2], &stages[3]};
+      if (!executor().try_rows(pointers, 4)) {  // once only: the input may be replaced
+        executor().jit().wait_idle();
+        EXPECT_TRUE(executor().try_rows(pointers, 4));
+      }
+    } else {
+      for (const Program& p : stages) {
+        TestWorkspace workspace(device);
+        executor().run(p, workspace);
+      }
+    }
+    device.synchronize();
+    Outcome outcome{x.download(), y.download(), folded.download(), std::vector<std::uint32_t>(kFpSlots)};
+    std::memcpy(outcome.words.data(), words.download().data(), kFpSlots * 4);
+    return outcome;
+  }
+};
+TEST_P(JitRows, MatchTheProgramsOneByOne) {
+  const RowCase& c = kRowCases[GetParam()];
+  const Outcome apart = run(c, false), one = run(c, true);
+  EXPECT_EQ(apart.words, one.words);
+  const double tolerance = c.type == DType::kF32 ? 4e-7 : 1e-14;
+  for (const auto& [a, b] :
+       {std::pair(&apart.x, &one.x), std::pair(&apart.y, &one.y), std::pair(&apart.folded, &one.folded)}) {
+    const Difference d = compare_relative(c.type, *a, *b, tolerance, 0);
+    EXPECT_EQ(d.mismatches, 0) << d.first;
+  }
+  const Outcome again = run(c, true);
+  EXPECT_EQ(one.y, again.y);
+  EXPECT_EQ(one.folded, again.folded);
+}
+INSTANTIATE_TEST_SUITE_P(Table, JitRows, testing::Range(0, static_cast<int>(std::size(kRowCases))));
+
 }  // namespace
 }  // namespace gpushim::kernels::test

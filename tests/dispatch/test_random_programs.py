@@ -2,7 +2,8 @@
 
 A program is a list of steps over a pool of arrays that grows and shrinks: element-wise calls, views, in-place and
 overlapping updates, masks, reductions, host reads and writes, deletions. Values stay small integers, so that sums are
-exact whatever their order. GPUSHIM_FUZZ_EXAMPLES sets how many programs are tried.
+exact whatever their order. GPUSHIM_FUZZ_EXAMPLES sets how many programs are tried. GPUSHIM_FUZZ_LARGE=1 takes arrays that are
+big enough for packs, tails and blocks; with GPUSHIM_JIT_ALWAYS=1 and GPUSHIM_TEST_DEVICE=cuda, compiled kernels run all.
 """
 
 import os
@@ -23,8 +24,21 @@ CODES = 40
 SLICES = [np.s_[1:], np.s_[:-1], np.s_[::2], np.s_[::-1], np.s_[1:-1], np.s_[1:4], np.s_[...], np.s_[::-2]]
 
 
+LARGE = os.environ.get("GPUSHIM_FUZZ_LARGE") == "1"
+
+
 def start():
     rng = np.random.default_rng(5)
+    if LARGE:
+        return [
+            rng.integers(-8, 9, (12, 258)).astype(np.float64),
+            rng.integers(-8, 9, (258,)).astype(np.float64),
+            rng.integers(-8, 9, (12, 1)).astype(np.float32),
+            rng.integers(-8, 9, (33, 12, 1)).astype(np.int64),
+            rng.integers(0, 2, (12, 258)).astype(np.bool_),
+            rng.integers(-8, 9, (3001,)).astype(np.float64),
+            rng.integers(-8, 9, (12, 258)).astype(np.float32),
+        ]
     return [
         rng.integers(-8, 9, (4, 6)).astype(np.float64),
         rng.integers(-8, 9, (6,)).astype(np.float64),
@@ -146,7 +160,7 @@ def play(steps):
             step(pool, seen, code, i, j, k)
         except (ValueError, IndexError, TypeError, AttributeError, ZeroDivisionError) as refused:
             seen.append(type(refused).__name__)
-        pool[:] = [a for a in pool[-12:] if a.size <= 4096]
+        pool[:] = [a for a in pool[-12:] if a.size <= (40000 if LARGE else 4096)]
     return pool, seen
 
 

@@ -190,6 +190,121 @@ TEST_F(JitSources, ReductionsAndLayoutsCompile) {
   }
 }
 
+// ---- row programs
+
+/// The three programs of a softmax over the last axis, addresses need not exist.
+struct Softmax {
+  static constexpr std::uintptr_t kX = 1l << 32, kMaximum = 2l << 32, kSum = 3l << 32, kY = 4l << 32;
+  std::vector<Program> programs;
+
+  template <class T>
+  static Softmax of(std::int64_t rows, std::int64_t length, std::uintptr_t y = kY) {
+    constexpr DType type = kDTypeOf<T>;
+    const auto at = [](std::uintptr_t address) { return reinterpret_cast<T*>(address); };
+    Softmax softmax;
+    for (int stage = 0; stage < 3; ++stage) {
+      ProgramBuilder b({rows, length});
+      const int x = b.operand(at(kX), {length, 1});
+      b.load(0, x);
+      if (stage > 0) {
+        b.load(1, b.operand(at(kMaximum), {1, 0}));
+        b.apply(Op::subtract, type, 0, 0, 1);
+        b.apply(Op::exp, type, 0, 0);
+      }
+      if (stage == 0) b.reduce(Op::maximum, type, 1, 0, b.operand(at(kMaximum), {1}));
+      if (stage == 1) b.reduce(Op::add, type, 1, 0, b.operand(at(kSum), {1}));
+      if (stage == 2) {
+        b.load(1, b.operand(at(kSum), {1, 0}));
+        b.apply(Op::divide, type, 2, 0, 1);
+        b.store(b.operand(at(y), {length, 1}), 2);
+      }
+      b.program.fp_status = 64;
+      softmax.programs.push_back(b.program);
+    }
+    return softmax;
+  }
+  bool combine(RowProgram* rows) const {
+    const Program* stages[kMaxStages];
+    for (std::size_t i = 0; i < programs.size(); ++i) stages[i] = &programs[i];
+    return combine_rows(stages, static_cast<int>(programs.size()), rows);
+  }
+};
+
+TEST(RowPrograms, ReadTheirInputOnceAndFoldResultsAsValues) {
+  RowProgram rows;
+  ASSERT_TRUE(Softmax::of<double>(1000, 3162).combine(&rows));
+  EXPECT_EQ(rows.program.n_operands, 4);
+  JitPlan plan;
+  JitCall call;
+  ASSERT_TRUE(plan_rows(rows, kMultiprocessors, &plan, &call));
+  EXPECT_TRUE(plan.held);
+  EXPECT_EQ(call.blocks, 1000);
+  EXPECT_GE(plan.group * plan.chunks * plan.width, 3162);
+  const std::string source = write_source(rows.program, plan).text;
+  EXPECT_NE(source.find("kept.k"), std::string::npos);  // exp(x - m)
+  EXPECT_NE(source.find("folded.f1"), std::string::npos);
+}
+
+TEST(RowPrograms, ShareABlockWhenRowsAreShort) {
+  RowProgram rows;
+  ASSERT_TRUE(Softmax::of<float>(1000, 40).combine(&rows));
+  JitPlan plan;
+  JitCall call;
+  ASSERT_TRUE(plan_rows(rows, kMultiprocessors, &plan, &call));
+  EXPECT_LE(plan.group, 32);
+  EXPECT_EQ(call.blocks, (1000 + plan.threads / plan.group - 1) / (plan.threads / plan.group));
+}
+
+TEST(RowPrograms, MayReplaceTheirInputButNothingElseThatIsRead) {
+  RowProgram rows;
+  EXPECT_TRUE(Softmax::of<double>(1000, 100, Softmax::kX).combine(&rows));
+  EXPECT_FALSE(Softmax::of<double>(1000, 100, Softmax::kX + 8).combine(&rows));
+  EXPECT_FALSE(Softmax::of<double>(1000, 100, Softmax::kSum - 8).combine(&rows));
+  Softmax late = Softmax::of<double>(1000, 100, Softmax::kX);
+  late.programs.push_back(late.programs[0]);  // a fold of what was replaced
+  late.programs.back().operands[1].base += 1 << 16;
+  EXPECT_FALSE(late.combine(&rows));
+}
+
+TEST(RowPrograms, RefuseColumnsOtherSpacesAndStrangers) {
+  RowProgram rows;
+  JitPlan plan;
+  JitCall call;
+  Softmax other = Softmax::of<double>(1000, 100);
+  other.programs[2] = Softmax::of<double>(500, 200).programs[2];
+  EXPECT_FALSE(other.combine(&rows));
+  Softmax columns = Softmax::of<double>(1000, 100);
+  for (Program& p : columns.programs) {
+    for (int i = 0; i < p.n_operands; ++i) {
+      if (p.operands[i].strides[1] != 0) p.operands[i].strides[0] = 8, p.operands[i].strides[1] = 8000;
+    }
+  }
+  ASSERT_TRUE(columns.combine(&rows));
+  EXPECT_FALSE(plan_rows(rows, kMultiprocessors, &plan, &call));
+  Softmax strangers = Softmax::of<double>(1000, 100);
+  strangers.programs = {strangers.programs[0], Softmax::of<double>(1000, 100).programs[0]};
+  strangers.programs[1].operands[0].base += 5l << 32;
+  strangers.programs[1].operands[1].base += 1 << 16;
+  EXPECT_FALSE(strangers.combine(&rows));
+}
+
+TEST_F(JitSources, RowProgramsCompile) {
+  for (const std::int64_t length : {5, 40, 300, 3162, 100000}) {
+    for (const bool wide : {false, true}) {
+      const Softmax softmax = wide ? Softmax::of<double>(1000, length) : Softmax::of<float>(1000, length);
+      RowProgram rows;
+      ASSERT_TRUE(softmax.combine(&rows));
+      JitPlan plan;
+      JitCall call;
+      ASSERT_TRUE(plan_rows(rows, kMultiprocessors, &plan, &call));
+      EXPECT_EQ(plan.held, length < 100000);
+      const JitSource source = write_source(rows.program, plan);
+      std::string cubin, log;
+      EXPECT_TRUE(compiler_->compile(source, 90, &cubin, &log)) << log << source.text;
+    }
+  }
+}
+
 TEST(JitSource, WatchesOnlyResultsThatNoLaterOneShows) {
   Program p = example(1000);
   JitPlan plan;
