@@ -388,10 +388,12 @@ void Graph::compute(Value* v) {
 // ---- evaluation
 
 void Graph::settle(Block* block, gpu::Access access) {
-  std::vector<Value*> roots;
-  if (block->node != nullptr) roots.push_back(static_cast<Value*>(block->node));
-  if (access == gpu::Access::kWrite && block->readers > 0) add_readers_of(block, nullptr, &roots);
-  evaluate(std::move(roots));
+  if (block->node != nullptr) evaluate({static_cast<Value*>(block->node)});
+  if (access == gpu::Access::kRead || block->readers == 0) return;
+  // Among them is what read the value that was just evaluated: it reads the memory now.
+  std::vector<Value*> readers;
+  add_readers_of(block, nullptr, &readers);
+  evaluate(std::move(readers));
 }
 
 void Graph::settle_all() {

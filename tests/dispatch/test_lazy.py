@@ -477,6 +477,20 @@ def test_the_graph_can_be_drawn():
     assert "sqrt" not in gpushim._shim.graph()
 
 
+def test_hazard_work_at_once_overwrites_a_pending_value_that_another_one_reads():
+    def body(x):
+        x = x + 0.0
+        y = x * 2.0
+        x.sort()
+        z = x + 1.0
+        x[np.array([0, 2])] = -1.0
+        return x, y, z
+
+    x = np.array([3.0, 1, -2, 9, 5, 0])
+    for mine, expected in zip(body(x), stock(body, x), strict=True):
+        np.testing.assert_array_equal(mine, expected)
+
+
 def test_the_pending_graph_shows_values_and_evaluates_nothing():
     x = device(np.arange(5.0))
     gpushim.synchronize()
