@@ -17,6 +17,7 @@
 #include "dispatch/fp_status.h"
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
+#include "shim/ndarray.h"
 #include "shim/patches.h"
 
 namespace gpushim::shim {
@@ -47,7 +48,7 @@ std::uint64_t now_ns() noexcept {
 
 /// Is the device worth a thought for these arguments?
 bool any_interesting(PyObject* const* args, Py_ssize_t n) noexcept {
-  auto min_bytes = static_cast<std::int64_t>(dispatch::Runtime::get()->settings.min_bytes);
+  auto min_bytes = static_cast<std::int64_t>(dispatch::min_bytes_here());
   for (Py_ssize_t i = 0; i < n; ++i) {
     if (dispatch::interesting(args[i], min_bytes)) return true;
   }
@@ -342,6 +343,10 @@ int ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
   if (!value || !PyArray_CheckExact(self)) return g_ass_subscript(self, key, value);
   PyObject* both[] = {self, value};
   if (!any_interesting(both, 2) || !dispatch::gate::open()) return g_ass_subscript(self, key, value);
+  compat::PyRef view_key;  // one element of a device array is written there, when the array is not to come home
+  if (dispatch::gate::in_device_scope()) view_key = key_of_view(self, key);
+  if (PyErr_Occurred()) return -1;
+  if (view_key) key = view_key.get();
   PyObject* result = offer(
       *g_setitem_row, false, [&] { return dispatch::assign_item(self, key, value); },
       [&]() -> PyObject* {
