@@ -11,6 +11,7 @@ from typing import Any
 from gpushim import _namespace
 from gpushim._array_api import __array_namespace_info__ as __array_namespace_info__
 from gpushim._array_api import asnumpy, from_dlpack
+from gpushim._array_api import unique_values as unique_values
 from gpushim._control import disabled, enabled, install, is_installed, synchronize, uninstall
 from gpushim._inspect import location, memory_info, system_info
 from gpushim._report import report

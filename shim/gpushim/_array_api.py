@@ -28,6 +28,14 @@ def from_dlpack(x: Any, /, *, device: str | None = None, copy: bool | None = Non
     return _shim.from_dlpack(x, device, copy)
 
 
+_unique = _shim.function_of(numpy.unique)
+
+
+def unique_values(x: Any, /) -> Any:
+    """The values of an array without repetition, sorted. (NumPy's come in no order; scikit-learn needs them sorted.)"""
+    return _unique(x, equal_nan=False)
+
+
 def _check_device(device: str | None) -> None:
     if device is not None and device != _shim.device():
         raise ValueError(f"unknown device {device!r}: gpushim's arrays live on device {_shim.device()!r}")
