@@ -22,7 +22,7 @@ from gpushim import _shim
 
 _PREFIX = "gpushim."
 #: NumPy's types whose instances make arrays, and the proxies that stand for them. Filled by `_random`.
-_proxies: dict[type, type] = {}
+_proxies: dict[type, Any] = {}
 
 
 def _public(module: types.ModuleType, name: str) -> bool:
@@ -52,6 +52,7 @@ class _Proxy:
     """An object of NumPy whose methods take and return gpushim.ndarray."""
 
     _target: Any
+    _type: Any
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._target = type(self)._type(*args, **kwargs)
@@ -116,6 +117,7 @@ class _Mirror(types.ModuleType):
     """``gpushim.linalg`` and its kin."""
 
     _target: types.ModuleType
+    __all__: list[str]
 
     def __getattr__(self, name: str) -> Any:
         if not _public(self._target, name):
