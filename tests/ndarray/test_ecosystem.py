@@ -155,3 +155,14 @@ def test_host_dlpack():
     t = torch.from_dlpack(x)
     assert t.data_ptr() == np.asarray(x).ctypes.data
     assert type(xp.from_dlpack(t)) is xp.ndarray
+
+
+def test_dask_workers_run_on_the_device():
+    pytest.importorskip("distributed")
+    example = pathlib.Path(__file__).parents[2] / "examples" / "dask_blocks.py"
+    device = os.environ.get("GPUSHIM_TEST_DEVICE", "host")
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", example, device], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "calls on the device" in done.stdout
