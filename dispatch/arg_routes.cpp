@@ -63,7 +63,7 @@ Attempt route_arg(const Call& call, bool is_max) {
   outer.coalesce(-1);
   if (outer.ndim > kernels::kMaxDims) return Attempt::fallback(Reason::layout);
 
-  bool scalar_result = result_ndim == 0;
+  bool scalar_result = result_ndim == 0 && !gate::in_device_scope();
   PyArray_Descr* descr = descriptor_of(kernels::DType::kI64);
   NewArray made;
   if (!scalar_result) made = new_result(descr, result_ndim, result_shape);

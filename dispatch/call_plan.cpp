@@ -99,7 +99,7 @@ PyObject* run_planned(const UfuncEntry& entry, const Call& call) {
     if (block == nullptr || (array->flags & NPY_ARRAY_ALIGNED) == 0) return nullptr;
     loads[n_loads++] = {block, array->data - block->base};
   }
-  if (memory.abandoned() || (resident == 0 && plan->largest < static_cast<std::int64_t>(runtime.settings.min_bytes))) {
+  if (memory.abandoned() || (resident == 0 && plan->largest < static_cast<std::int64_t>(min_bytes_here()))) {
     return nullptr;
   }
 

@@ -203,7 +203,7 @@ Attempt product(const Operand& a, const Operand& b, const Shape& how, PyObject* 
     direct =
         out.dtype == type && PyArray_IS_C_CONTIGUOUS(out.array) && !spans_intersect(out, a) && !spans_intersect(out, b);
   }
-  bool scalar_result = ndim == 0 && !has_out;
+  bool scalar_result = ndim == 0 && !has_out && !gate::in_device_scope();
   NewArray made, hold_a, hold_b;
   if (!direct && !scalar_result) made = new_result(loop.descriptors[2], ndim, shape);
   const Operand& target = direct ? out : made.operand;

@@ -182,7 +182,7 @@ Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
   contiguous_strides(a.array.ndim, full_shape, order, static_cast<std::int64_t>(kernels::itemsize(type)), full_strides);
   for (int i = 0; i < result_ndim; ++i) result_strides[i] = full_strides[result_dim[i]];
 
-  bool scalar_result = result_ndim == 0 && !a.has_out && !a.array_result;
+  bool scalar_result = result_ndim == 0 && !a.has_out && !a.array_result && !gate::in_device_scope();
   NewArray made;
   if (a.has_out) {
     if (a.out.ndim != result_ndim) return Attempt::fallback(Reason::value);

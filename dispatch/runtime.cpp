@@ -10,7 +10,11 @@ Runtime* Runtime::instance_ = nullptr;
 namespace gate {
 bool installed = false;
 thread_local int thread_mode = 0;
+std::atomic<int> device_scopes{0};
+thread_local int scope_depth = 0;
 }  // namespace gate
+
+bool Runtime::forced() const noexcept { return settings.min_bytes == 0 || gate::in_device_scope(); }
 
 Runtime& Runtime::start(const std::string& name, const Settings& settings) {
   if (instance_) {

@@ -217,9 +217,10 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
   Space space;
   const Operand* all[6];
   int n_all = 0;
-  bool scalars_only = true;
+  bool scalars_only = true, any_array = false;
   auto include = [&](const Operand& o) {
     all[n_all++] = &o;
+    any_array |= o.is_array();
     scalars_only &= o.ndim == 0;
     return !o.is_array() || space.broadcast(o.ndim, o.shape);
   };
@@ -230,7 +231,7 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
   for (int i = 0; i < p.nout; ++i) {
     if (p.has_output[i] && !include(p.outputs[i])) return Attempt::fallback(Reason::value);
   }
-  if (scalars_only) return Attempt::fallback(Reason::small);
+  if (scalars_only && !(any_array && gate::in_device_scope())) return Attempt::fallback(Reason::small);
 
   std::uint8_t codes[kMaxUfuncOperands] = {kNone, kNone, kNone, kNone, kNone};
   for (int i = 0; i < p.nin; ++i) codes[i] = p.inputs[i].code;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "compat/numpy.h"
+#include "dispatch/runtime.h"
 #include "gpu/memory.h"
 #include "shim/door_parts.h"
 #include "shim/doors.h"
@@ -34,7 +35,9 @@ bool covered = false;
 
 /// Null when the size belongs to NumPy or memory declines.
 void* new_block(std::size_t bytes, bool zeroed) noexcept {
-  if (bytes < threshold.load(std::memory_order_relaxed)) return nullptr;
+  if (bytes < threshold.load(std::memory_order_relaxed) && !(bytes > 0 && dispatch::gate::in_device_scope())) {
+    return nullptr;
+  }
   return Memory::get()->allocate_host(bytes, zeroed);
 }
 

@@ -25,6 +25,7 @@
 #include "gpu/error.h"
 #include "shim/check.h"
 #include "shim/elision.h"
+#include "shim/ndarray.h"
 #include "shim/operators.h"
 #include "shim/patches.h"
 
@@ -59,15 +60,21 @@ inline bool dull(PyObject* object, std::uint64_t min_bytes, std::uint64_t* bytes
   *bytes = static_cast<std::uint64_t>(dispatch::array_bytes(object));
   return *bytes < min_bytes && !gpu::Memory::contains(PyArray_DATA(array));
 }
+/// For the quick look: while some thread is in a DeviceScope nothing is dull by its size.
+inline std::uint64_t dull_below() noexcept {
+  return dispatch::gate::device_scopes.load(std::memory_order_relaxed) > 0
+             ? 0
+             : dispatch::Runtime::get()->settings.min_bytes;
+}
 inline bool dull(PyObject* object) noexcept {
   std::uint64_t bytes;
-  return dull(object, dispatch::Runtime::get()->settings.min_bytes, &bytes);
+  return dull(object, dull_below(), &bytes);
 }
 
 /// Nothing here, and no broadcast of two of them, can be worth the device. More than three: not known. Without a loop,
 /// so that hooks need few registers.
 inline bool all_dull(PyObject* const* objects, Py_ssize_t n) noexcept {
-  const std::uint64_t min_bytes = dispatch::Runtime::get()->settings.min_bytes;
+  const std::uint64_t min_bytes = dull_below();
   std::uint64_t first, second, product;
   if (n < 1 || n > 3 || !dull(objects[0], min_bytes, &first)) return n == 0;
   if (n == 1) return true;
@@ -78,7 +85,7 @@ inline bool all_dull(PyObject* const* objects, Py_ssize_t n) noexcept {
 
 /// Is the device worth a thought for these arguments?
 bool any_interesting(PyObject* const* args, Py_ssize_t n) noexcept {
-  auto min_bytes = static_cast<std::int64_t>(dispatch::Runtime::get()->settings.min_bytes);
+  auto min_bytes = static_cast<std::int64_t>(dispatch::min_bytes_here());
   for (Py_ssize_t i = 0; i < n; ++i) {
     if (dispatch::interesting(args[i], min_bytes)) return true;
   }
@@ -293,7 +300,7 @@ inline bool short_length(PyObject* const* args, Py_ssize_t nargs, PyObject* kwna
     if (overflow != 0 || value > INT32_MAX || value < -INT32_MAX) return false;
     sum += static_cast<std::uint64_t>(value < 0 ? -value : value);
   }
-  return sum * kLargestItem < dispatch::Runtime::get()->settings.min_bytes;
+  return sum * kLargestItem < dull_below();
 }
 
 /// The quick look of one function's hook; `self` is an argument of methods alone.
@@ -599,6 +606,10 @@ PyObject* subscript_hook(PyObject* self, PyObject* key) {
   PyObject* all[] = {self, value, key};
   if (!PyArray_CheckExact(self) || !any_interesting(all, 2) || !dispatch::gate::open())
     return g_ass_subscript(self, key, value);
+  compat::PyRef view_key;  // one element of a device array is written there, when the array is not to come home
+  if (dispatch::gate::in_device_scope()) view_key = key_of_view(self, key);
+  if (PyErr_Occurred()) return -1;
+  if (view_key) all[2] = key = view_key.get();
   const auto assign = [](PyObject* target, PyObject* index, PyObject* source) -> PyObject* {
     if (g_ass_subscript(target, index, source) < 0) return nullptr;
     Py_RETURN_NONE;

@@ -13,6 +13,7 @@
 #include "gpu/error.h"
 #include "shim/doors.h"
 #include "shim/hooks.h"
+#include "shim/ndarray.h"
 
 namespace gpushim::shim {
 namespace {
@@ -39,7 +40,8 @@ bool read_bool(PyObject* options, const char* name, bool* out) {
   return true;
 }
 
-PyObject* install(PyObject*, PyObject* args) {
+/// Starts the device and places the seams; their gate stays as it is. Returns the device's description.
+PyObject* start(PyObject* args, std::size_t* min_bytes_out) {
   const char* device;
   Py_ssize_t min_bytes;
   PyObject* options;
@@ -63,8 +65,10 @@ PyObject* install(PyObject*, PyObject* args) {
   try {
     Runtime& runtime = Runtime::start(device, settings);
     compat::init_errstate();
-    if (!install_doors() || !install_allocator(settings.min_bytes) || !install_hooks()) return nullptr;
-    dispatch::gate::installed = true;
+    const std::size_t threshold = min_bytes_out ? settings.min_bytes : SIZE_MAX;
+    if (!install_doors() || !install_allocator(threshold) || !install_hooks()) return nullptr;
+    if (min_bytes_out) *min_bytes_out = settings.min_bytes;
+    engine_placed() = true;
     std::string text = runtime.memory().device().description();
     return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
   } catch (const gpu::DeviceError& error) {
@@ -76,9 +80,20 @@ PyObject* install(PyObject*, PyObject* args) {
   }
 }
 
+PyObject* install(PyObject*, PyObject* args) {
+  std::size_t min_bytes = 0;
+  PyObject* description = start(args, &min_bytes);
+  if (description) dispatch::gate::installed = true;
+  return description;
+}
+
+/// For gpushim.ndarray: the seams are there, and open to its own calls alone.
+PyObject* start_engine(PyObject*, PyObject* args) { return start(args, nullptr); }
+
 PyObject* uninstall(PyObject*, PyObject*) {
   if (Runtime* runtime = Runtime::get(); runtime && dispatch::gate::installed) {
     dispatch::gate::installed = false;
+    engine_placed() = false;
     uninstall_hooks();
     uninstall_allocator();
     try {
@@ -301,6 +316,8 @@ PyObject* cuda_built_in(PyObject*, PyObject*) { return PyBool_FromLong(gpu::cuda
 
 PyMethodDef kMethods[] = {
     {"install", install, METH_VARARGS, "install(device, min_bytes, options) -> description of the device"},
+    {"start_engine", start_engine, METH_VARARGS,
+     "The same for gpushim.ndarray alone: NumPy's own calls stay in NumPy."},
     {"uninstall", uninstall, METH_NOARGS, "Put every pointer back and bring every block home."},
     {"is_installed", is_installed, METH_NOARGS, "Whether NumPy's calls are intercepted."},
     {"set_enabled", set_enabled, METH_O, "Switch this thread on, off or back to the default; returns what it was."},
@@ -351,6 +368,10 @@ PyMODINIT_FUNC PyInit__shim() {
     return nullptr;
   }
   Py_DECREF(reasons);
+  if (!add_ndarray(module)) {
+    Py_DECREF(module);
+    return nullptr;
+  }
   if (!fallback_error() || PyModule_AddObjectRef(module, "FallbackError", fallback_error()) < 0) {
     Py_DECREF(module);
     return nullptr;

@@ -7,6 +7,7 @@ import contextlib
 import os
 import sys
 import threading
+from collections.abc import Callable
 
 from gpushim import _report, _settings, _shim, _warnings
 
@@ -28,30 +29,41 @@ def install(device: str | None = None, min_bytes: int | None = None, **settings:
     :raises TypeError: for an unknown setting.
     :raises ValueError: for a value that a setting does not take.
     """
-    global _said_unavailable
     values = _settings.resolve({"device": device, "min_bytes": min_bytes, **settings})
     with _lock:
         if _shim.is_installed():
             return True
-        options = {s.name: values[s.name] for s in _settings.SETTINGS if s.used_by == "option"}
-        options["library_path"] = _library_path()
-        for setting in _settings.SETTINGS:
-            if setting.used_by == "environment" and values[setting.name] != setting.default:
-                value = values[setting.name]
-                os.environ[setting.variable] = str(int(value) if isinstance(value, bool | int) else value)
-        options["profile"] = values["profile"] or values["report"] != "off"
-        try:
-            description = _shim.install(values["device"], values["min_bytes"], options)
-        except _shim.DeviceUnavailable as unavailable:
-            if not _said_unavailable:
-                _said_unavailable = True
-                print(f"gpushim: {unavailable}; NumPy stays as it is", file=sys.stderr)
+        if not _start(_shim.install, values):
             return False
         _warnings.install()
-        if values["log"] != "warn":
-            print(f"gpushim: {description}", file=sys.stderr)
-        if values["report"] != "off":
-            _report_at_exit(str(values["report"]))
+        return True
+
+
+def _start_engine() -> bool:
+    """For gpushim.ndarray: what `install()` does, without sending NumPy's own work to the device."""
+    return _start(_shim.start_engine, _settings.resolve({}))
+
+
+def _start(start: Callable[..., str], values: dict[str, object]) -> bool:
+    global _said_unavailable
+    options = {s.name: values[s.name] for s in _settings.SETTINGS if s.used_by == "option"}
+    options["library_path"] = _library_path()
+    for setting in _settings.SETTINGS:
+        if setting.used_by == "environment" and values[setting.name] != setting.default:
+            value = values[setting.name]
+            os.environ[setting.variable] = str(int(value) if isinstance(value, bool | int) else value)
+    options["profile"] = values["profile"] or values["report"] != "off"
+    try:
+        description = start(values["device"], values["min_bytes"], options)
+    except _shim.DeviceUnavailable as unavailable:
+        if not _said_unavailable:
+            _said_unavailable = True
+            print(f"gpushim: {unavailable}; NumPy stays as it is", file=sys.stderr)
+        return False
+    if values["log"] != "warn":
+        print(f"gpushim: {description}", file=sys.stderr)
+    if values["report"] != "off":
+        _report_at_exit(str(values["report"]))
     return True
 
 
