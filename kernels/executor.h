@@ -100,7 +100,7 @@ class Executor {
   virtual void arg_reduce(const ArgReduce& reduce, Workspace& workspace) = 0;
   virtual void matmul(const MatMul& matmul, Workspace& workspace) = 0;
   virtual void gufunc(const GufuncCall& call, Workspace& workspace) = 0;  ///< gufunc.h
-  virtual SequenceKernels& sequences() = 0;  ///< sequence.h; asked for before each task
+  virtual SequenceKernels& sequences() = 0;                               ///< sequence.h; asked for before each task
   virtual void indexed(const Indexed& work, Workspace& workspace) = 0;
   virtual void mask_count(const MaskCount& work, Workspace& workspace) = 0;
   virtual void mask_select(const MaskSelect& work, Workspace& workspace) = 0;
