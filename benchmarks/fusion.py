@@ -212,6 +212,8 @@ def main() -> None:
     if options.measure:
         json.dump(measure(options.measure, int(options.size)), sys.stdout)
         return
+    if "cupy" not in options.libraries.split(","):
+        parser.error("the copy bandwidth, which all is measured by, comes from cupy")
     results = {}
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "GPUSHIM_CACHE_DIR": cache, "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}

@@ -473,9 +473,10 @@ def test_dlpack():
     assert np.shares_memory(a, b)
     on_device(a)
     assert b[4999] == 4999.0
-    b = np.from_dlpack(a, copy=True)
-    b[0] = 9.0
-    assert a[0] == 0.0
+    if np.lib.NumpyVersion(np.__version__) >= "2.1.0":  # copy= is that new
+        b = np.from_dlpack(a, copy=True)
+        b[0] = 9.0
+        assert a[0] == 0.0
     on_device(a)
     capsule = a.__dlpack__()
     assert gpushim.location(a) == "host"
@@ -488,6 +489,8 @@ def test_dlpack():
 @pytest.mark.parametrize("n", SIZES)
 def test_old_address_in_a_system_call_of_c_code(raw_file, n):
     """_Py_write and _Py_read stand for C code with PyArray_DATA: they pass a pointer straight to the kernel."""
+    if not hasattr(ctypes.pythonapi, "_Py_read"):
+        pytest.skip("this Python does not export _Py_read")
     write, read = ctypes.pythonapi._Py_write, ctypes.pythonapi._Py_read
     for function in (write, read):
         function.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
