@@ -8,9 +8,7 @@ gpushim.ndarray back. Random generators are proxied, because their methods make 
 from __future__ import annotations
 
 import importlib
-import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
 import types
 from collections.abc import Sequence
@@ -141,8 +139,8 @@ def _mirror_module(target: types.ModuleType) -> _Mirror:
     return module
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds ``gpushim.x`` where NumPy has ``numpy.x`` and gpushim has no file of that name."""
+class _Finder:
+    """Finder and loader: finds ``gpushim.x`` where NumPy has ``numpy.x`` and gpushim has no file of that name."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: types.ModuleType | None = None
@@ -150,6 +148,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         name = fullname.removeprefix(_PREFIX)
         if name == fullname or name.startswith("_") or "._" in name:
             return None
+        import importlib.util  # brings in much that most programs never need
+
         try:
             found = importlib.util.find_spec("numpy." + name)
         except ModuleNotFoundError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Sequence
 
 from gpushim import _shim
@@ -22,6 +21,8 @@ class Report:
 
     def to_json(self) -> str:
         """One line of JSON."""
+        import json  # of no use to programs that print tables
+
         return json.dumps(self.data, sort_keys=False)
 
     def __str__(self) -> str:
