@@ -622,14 +622,20 @@ PyObject* subscript_hook(PyObject* self, PyObject* key) {
   return 0;
 }
 
-inline bool in_block(PyObject* object) noexcept {
-  return PyArray_CheckExact(object) && gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(object)));
-}
-
 int ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
   if (!value || (!in_block(self) && !in_block(value))) [[likely]]
     return g_ass_subscript(self, key, value);
   return consider_ass_subscript(self, key, value);
+}
+
+bool is_hooked(const PyUFuncObject* ufunc) noexcept {
+  return ufunc->vectorcall == ufunc_hook || ufunc->vectorcall == other_ufunc_hook;
+}
+
+void hook_vectorcall(PyUFuncObject* ufunc, UfuncSeam* seam) {
+  if (!g_ufunc_original) g_ufunc_original = ufunc->vectorcall;
+  const vectorcallfunc hook = ufunc->vectorcall == g_ufunc_original ? ufunc_hook : other_ufunc_hook;
+  seam->original = patches().swap(&ufunc->vectorcall, hook, ufunc->name);
 }
 
 bool install_ufuncs(PyObject* umath) {
@@ -644,7 +650,7 @@ bool install_ufuncs(PyObject* umath) {
     bool product = name == "matmul" || name == "vecdot" || name == "matvec" || name == "vecmat";
     bool elementwise = !product && dispatch::describe_ufunc(ufunc, &entry);
     if (!elementwise && !product) continue;
-    if (ufunc->vectorcall == ufunc_hook || ufunc->vectorcall == other_ufunc_hook) continue;  // an alias
+    if (is_hooked(ufunc)) continue;  // an alias
     UfuncSeam& seam = g_ufuncs.add(value);
     if (!seam.calls) {
       seam.calls = &dispatch::register_function(ufunc->name);
@@ -664,9 +670,7 @@ bool install_ufuncs(PyObject* umath) {
       seam.product = product;
       Py_INCREF(value);
     }
-    if (!g_ufunc_original) g_ufunc_original = ufunc->vectorcall;
-    const vectorcallfunc hook = ufunc->vectorcall == g_ufunc_original ? ufunc_hook : other_ufunc_hook;
-    seam.original = patches().swap(&ufunc->vectorcall, hook, ufunc->name);
+    hook_vectorcall(ufunc, &seam);
   }
   return true;
 }
@@ -684,7 +688,7 @@ void install_gufuncs(const char* module_name, const char* prefix) {
     if (!PyObject_TypeCheck(value, &PyUFunc_Type)) continue;
     auto* ufunc = reinterpret_cast<PyUFuncObject*>(value);
     dispatch::GufuncEntry entry;
-    if (!ufunc->name || !dispatch::describe_gufunc(ufunc->name, &entry) || ufunc->vectorcall == ufunc_hook) continue;
+    if (!ufunc->name || !dispatch::describe_gufunc(ufunc->name, &entry) || is_hooked(ufunc)) continue;
     UfuncSeam& seam = g_ufuncs.add(value);
     if (!seam.calls) {
       auto* name = new std::string(std::string(prefix) + ufunc->name);  // lives as long as the process
@@ -692,7 +696,7 @@ void install_gufuncs(const char* module_name, const char* prefix) {
       seam.gufunc = entry;
       Py_INCREF(value);
     }
-    seam.original = patches().swap(&ufunc->vectorcall, static_cast<vectorcallfunc>(ufunc_hook), ufunc->name);
+    hook_vectorcall(ufunc, &seam);
   }
 }
 

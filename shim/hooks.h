@@ -12,6 +12,11 @@ bool install_hooks();
 /// Puts every pointer back that still is ours.
 void uninstall_hooks() noexcept;
 
+/// An exact array whose data is in coherent memory. One comparison for most.
+inline bool in_block(PyObject* object) noexcept {
+  return PyArray_CheckExact(object) && gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(object)));
+}
+
 /// An element-wise ufunc that is hooked, and its counters; nulls for others.
 struct UfuncTarget {
   const dispatch::UfuncEntry* entry = nullptr;

@@ -26,10 +26,6 @@ PatchList& patches() {
   return *list;
 }
 
-inline bool in_block(PyObject* object) noexcept {
-  return PyArray_CheckExact(object) && gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(object)));
-}
-
 /// What `planned` returns for calls that are not its own.
 PyObject* const kNotPlanned = Py_None;
 
