@@ -58,7 +58,7 @@ bool matches(const CallPlan& plan, const UfuncEntry& entry, const Call& call, bo
 }
 
 /// The block of an array whose value is on the device and stays there; else null.
-gpu::Block* resident_block(const PyArrayObject_fields* array, gpu::Memory& memory, std::int64_t* resident) noexcept {
+gpu::Block* resident_block(const PyArrayObject_fields* array, gpu::Memory& memory, bool* resident) noexcept {
   if (!gpu::Memory::contains(array->data)) return nullptr;
   gpu::Block* block = memory.find(array->data);
   if (block == nullptr || block->exports > 0 || block->unprotectable) return nullptr;
@@ -74,15 +74,15 @@ PyObject* run_planned(const UfuncEntry& entry, const Call& call) {
   if (!has_form(entry, call, &in_place)) return nullptr;
   const CallPlan* plan = g_plans[slot_of(entry, call, entry.ufunc->nin)];
   if (plan == nullptr || !matches(*plan, entry, call, in_place)) return nullptr;
-  const Runtime& runtime = *Runtime::get();
+  Runtime& runtime = *Runtime::get();
   const compat::ErrorMask errors = compat::current_error_mask();
   if (errors.bits != plan->errors || runtime.settings.eager) return nullptr;
 
-  gpu::Memory& memory = Runtime::get()->memory();
+  gpu::Memory& memory = runtime.memory();
   Recorder::Spot loads[CallPlan::kMaxInputs];
   kernels::Constant scalars[CallPlan::kMaxInputs];
   int n_loads = 0, n_scalars = 0;
-  std::int64_t resident = 0;
+  bool resident = false;
   for (int i = 0; i < plan->n_inputs; ++i) {
     PyObject* object = call.args[i];
     if (plan->inputs[i].ndim < 0) {
@@ -99,7 +99,7 @@ PyObject* run_planned(const UfuncEntry& entry, const Call& call) {
     if (block == nullptr || (array->flags & NPY_ARRAY_ALIGNED) == 0) return nullptr;
     loads[n_loads++] = {block, array->data - block->base};
   }
-  if (memory.abandoned() || (resident == 0 && plan->largest < static_cast<std::int64_t>(min_bytes_here()))) {
+  if (memory.abandoned() || (!resident && plan->largest < static_cast<std::int64_t>(min_bytes_here()))) {
     return nullptr;
   }
 
@@ -123,7 +123,7 @@ PyObject* run_planned(const UfuncEntry& entry, const Call& call) {
     store = {made.operand.block, 0};
     result = std::move(made.array);
   }
-  FpStatus::get().word_for(entry.ufunc->name, errors);
+  if (plan->code.fp_status != 0) FpStatus::get().arm();
   Recorder::get().record(plan->code, loads, scalars, store);
   return result.release();
 }

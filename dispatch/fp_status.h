@@ -19,6 +19,8 @@ class FpStatus {
   /// The word for a function, by its NumPy name ("divide"), called under this mask; the address is the device's. 0 when
   /// the mask ignores all.
   gpu::DevicePtr word_for(const char* function, compat::ErrorMask mask);
+  /// For recorded work whose word is known: as `word_for` does.
+  void arm() noexcept { armed_ = true; }
   /// The device address of the array of words.
   gpu::DevicePtr base() const noexcept { return device_words_; }
   /// Bits collected for a function under masks that may raise; clears them.
