@@ -440,19 +440,32 @@ Attempt route_putmask(const Call& call) {
   return Attempt::success(compat::borrow(Py_None).release());
 }
 
-Attempt route_nonzero(const Call& call) {
+namespace {
+
+/// The only argument of a call, and where it is not zero.
+struct Truth {
   Operand self, mask;
-  Reason reason;
   NewArray holder;
-  if (call.nargs != 1 || call.n_keywords() != 0) return Attempt::fallback(Reason::value);
-  if (!read_self(call.args[0], &self, &reason)) return Attempt::fallback(reason);
-  const Operand* all[] = {&self};
-  Work work{self.size(), self.size(), 2};
-  if (!worth_device(all, 1, work, &reason)) return Attempt::fallback(reason);
-  if (!truth_of(self, &holder, &mask, &reason)) return Attempt::fallback(reason);
-  const std::int64_t count = count_true(mask);
+
+  bool read(const Call& call, double host_ns_per_element, Reason* reason) {
+    *reason = Reason::value;
+    if (call.nargs != 1 || call.n_keywords() != 0 || !read_self(call.args[0], &self, reason)) return false;
+    const Operand* all[] = {&self};
+    const Work work{self.size(), self.size(), host_ns_per_element};
+    return worth_device(all, 1, work, reason) && truth_of(self, &holder, &mask, reason);
+  }
+};
+
+}  // namespace
+
+Attempt route_nonzero(const Call& call) {
+  Truth truth;
+  Reason reason;
+  if (!truth.read(call, 2, &reason)) return Attempt::fallback(reason);
+  const Operand& self = truth.self;
+  const std::int64_t count = count_true(truth.mask);
   if (count == 0) return Attempt::fallback(Reason::empty);
-  NewArray found = positions_of(mask, count);
+  NewArray found = positions_of(truth.mask, count);
   if (self.ndim > 1) found = coordinates_of(found, self.ndim, self.shape);
   auto result = compat::steal(PyTuple_New(self.ndim));
   if (!result) return Attempt::success(nullptr);
@@ -472,16 +485,10 @@ Attempt route_nonzero(const Call& call) {
 }
 
 Attempt route_count_nonzero(const Call& call) {
-  Operand self, mask;
+  Truth truth;
   Reason reason;
-  NewArray holder;
-  if (call.nargs != 1 || call.n_keywords() != 0) return Attempt::fallback(Reason::value);
-  if (!read_self(call.args[0], &self, &reason)) return Attempt::fallback(reason);
-  const Operand* all[] = {&self};
-  Work work{self.size(), self.size(), 1};
-  if (!worth_device(all, 1, work, &reason)) return Attempt::fallback(reason);
-  if (!truth_of(self, &holder, &mask, &reason)) return Attempt::fallback(reason);
-  const std::int64_t count = count_true(mask);
+  if (!truth.read(call, 1, &reason)) return Attempt::fallback(reason);
+  const std::int64_t count = count_true(truth.mask);
   const npy_intp value = count;
   PyArray_Descr* descr = descriptor_of(DType::kI64);
   return Attempt::success(PyArray_Scalar(const_cast<npy_intp*>(&value), descr, nullptr));

@@ -236,7 +236,7 @@ using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObje
 FastMethod g_reduce, g_accumulate, g_reduceat;
 
 template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
-          FunctionStatistics* UfuncEntry::* kRow>
+          FunctionStatistics* UfuncEntry::*kRow>
 [[gnu::noinline]] PyObject* consider_ufunc_method(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs,
                                                   PyObject* kwnames) {
   UfuncSeam* seam = g_ufuncs.find(ufunc);
@@ -252,7 +252,7 @@ template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call
 }
 
 template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
-          FunctionStatistics* UfuncEntry::* kRow>
+          FunctionStatistics* UfuncEntry::*kRow>
 PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   // ndarray.sum passes seven arguments; the first says how much work there is.
   if (nargs > 0 && dull(args[0])) [[likely]]
@@ -326,7 +326,11 @@ PyObject* offer_fast(MethodSeam& seam, Route route, PyObject* self, PyObject* co
   if constexpr (!kMethod) {
     if (!concerns<kInterest>(args, total) || !dispatch::gate::open()) return original();
     return offer(
-        *seam.row, [&] { return route(Call{args, nargs, kwnames}); }, original,
+        *seam.row,
+        [&] {
+          return route(Call{args, nargs, kwnames});
+        },
+        original,
         Replay{args, seam.checked ? total : 0, [&](PyObject* const* copies) { return replay(self, copies); }});
   } else {
     if (total > kMost || (!concerns<kInterest>(&self, 1) && !concerns<kInterest>(args, total))) return original();
@@ -334,25 +338,32 @@ PyObject* offer_fast(MethodSeam& seam, Route route, PyObject* self, PyObject* co
     PyObject* all[kMost + 1] = {self};
     for (Py_ssize_t i = 0; i < total; ++i) all[i + 1] = args[i];
     return offer(
-        *seam.row, [&] { return route(Call{all, nargs + 1, kwnames}); }, original,
-        Replay{all, seam.checked ? total + 1 : 0,
-               [&](PyObject* const* copies) { return replay(copies[0], copies + 1); }});
+        *seam.row,
+        [&] {
+          return route(Call{all, nargs + 1, kwnames});
+        },
+        original, Replay{all, seam.checked ? total + 1 : 0, [&](PyObject* const* copies) {
+                           return replay(copies[0], copies + 1);
+                         }});
   }
 }
 
-PyObject* call_with_tuple(PyCFunction function, PyObject* self, PyObject* const* args, Py_ssize_t n) {
+compat::PyRef tuple_of(PyObject* const* args, Py_ssize_t n) {
   auto tuple = compat::steal(PyTuple_New(n));
-  if (!tuple) return nullptr;
-  for (Py_ssize_t i = 0; i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(args[i]));
-  return function(self, tuple.get());
+  for (Py_ssize_t i = 0; tuple && i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(args[i]));
+  return tuple;
+}
+
+PyObject* call_with_tuple(PyCFunction function, PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  auto tuple = tuple_of(args, n);
+  return tuple ? function(self, tuple.get()) : nullptr;
 }
 
 PyObject* call_with_dictionary(PyCFunctionWithKeywords function, PyObject* self, PyObject* const* args, Py_ssize_t n,
                                PyObject* names) {
-  auto tuple = compat::steal(PyTuple_New(n));
+  auto tuple = tuple_of(args, n);
   auto keywords = compat::steal(PyDict_New());
   if (!tuple || !keywords) return nullptr;
-  for (Py_ssize_t i = 0; i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(args[i]));
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
     if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(names, i), args[n + i]) < 0) return nullptr;
   }
@@ -546,10 +557,13 @@ struct DispatcherHook {
     if (!any_interesting(args, nargs) || !dispatch::gate::open()) return untouched();
     const Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
     return offer(
-        *row, [&] { return route(Call{args, nargs, kwnames}); }, untouched,
-        Replay{args, total, [&](PyObject* const* copies) {
-                 return original(self, copies, static_cast<std::size_t>(nargs), kwnames);
-               }});
+        *row,
+        [&] {
+          return route(Call{args, nargs, kwnames});
+        },
+        untouched, Replay{args, total, [&](PyObject* const* copies) {
+                            return original(self, copies, static_cast<std::size_t>(nargs), kwnames);
+                          }});
   }
 
   static bool install(PyObject* module, const char* attribute, Route r) {
