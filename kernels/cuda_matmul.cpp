@@ -103,6 +103,38 @@ Program dot_program(const MatMul& m) {
   return p;
 }
 
+/// k == 1: one product an element, added to zero as a sum does (it loses the sign of a negative zero).
+Program outer_program(const MatMul& m) {
+  std::int64_t shape[kMaxDims];
+  std::copy_n(m.batch_shape, m.batch_ndim, shape);
+  shape[m.batch_ndim] = m.m;
+  shape[m.batch_ndim + 1] = m.n;
+  Program p = empty_program(m.batch_ndim + 2, shape);
+  const gpu::DevicePtr bases[3] = {m.a, m.b, m.c};
+  const std::int64_t* batches[3] = {m.a_batch, m.b_batch, m.c_batch};
+  const std::int64_t rows[3] = {m.a_row, 0, m.c_row}, columns[3] = {0, m.b_col, m.c_col};
+  for (int i = 0; i < 3; ++i) {
+    p.operands[i].base = bases[i];
+    p.operands[i].dtype = m.type;
+    std::copy_n(batches[i], m.batch_ndim, p.operands[i].strides);
+    p.operands[i].strides[m.batch_ndim] = rows[i];
+    p.operands[i].strides[m.batch_ndim + 1] = columns[i];
+  }
+  p.n_operands = 3;
+  p.n_constants = 1;
+  int n = 0;
+  p.instructions[n++] = make(Op::kLoad, m.type, 0, 0);
+  if (m.conjugate_a && is_complex(m.type)) p.instructions[n++] = make(Op::conjugate, m.type, 0, 0);
+  p.instructions[n++] = make(Op::kLoad, m.type, 2, 1);
+  p.instructions[n++] = make(Op::multiply, m.type, 0, 0, 2);
+  p.instructions[n++] = make(Op::kConst, m.type, 2, 0);
+  p.instructions[n++] = make(Op::add, m.type, 0, 0, 2);
+  p.instructions[n++] = make(Op::kStore, m.type, 0, 0, 2);
+  p.n_instructions = static_cast<std::uint8_t>(n);
+  p.n_registers = 4;
+  return p;
+}
+
 /// The float32 results of dot_program, put contiguously at `sums`, rounded to float16.
 void round_dots(const MatMul& m, gpu::DevicePtr sums, Program* dots, Program* rounding) {
   *rounding = empty_program(m.batch_ndim, m.batch_shape);
@@ -240,6 +272,8 @@ void CudaExecutor::multiply_batches(const MatMul& asked, Workspace& workspace) {
     round_dots(m, workspace.allocate(static_cast<std::size_t>(count) * sizeof(float)), &dots, &rounding);
     run_reduction(dots, workspace);
     run_elements(rounding);
+  } else if (m.k == 1 && m.type >= DType::kF32) {
+    run_elements(outer_program(m));
   } else if (m.type == DType::kBool || is_integer(m.type)) {
     launch_integer_matmul(m, launcher_);
   } else {
