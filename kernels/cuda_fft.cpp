@@ -3,7 +3,7 @@
 //
 // A plan takes one batch dimension; others are walked. What a plan can't describe (negative or zero strides, addresses
 // that are not aligned to elements) and what must be padded is copied to workspace first; the result of such a layout
-// is copied out of it. NumPy's factor is applied to the result.
+// is copied out of it. NumPy's factor is applied with such a copy, or else to the result.
 #include "kernels/cuda_fft.h"
 
 #include <cufftXt.h>
@@ -119,21 +119,29 @@ Strided lines_of(const GufuncCall& call, int operand, std::int64_t points) {
   return lines;
 }
 
-/// Can a plan describe it?
-bool is_plain(const Strided& lines) {
+/// Can plans describe it? One takes dimension `inner` of the stack; the others are walked, and cuFFT wants the
+/// addresses of real numbers aligned like complex ones.
+bool is_plain(const Strided& lines, int inner) {
   const auto size = static_cast<std::int64_t>(itemsize(lines.type));
-  bool plain = lines.base % itemsize(lines.type) == 0;
+  const std::int64_t pair = is_complex(lines.type) ? size : 2 * size;
+  bool plain = static_cast<std::int64_t>(lines.base) % pair == 0;
   for (int d = 0; d < lines.ndim; ++d) {
-    plain = plain && (lines.shape[d] == 1 || (lines.strides[d] > 0 && lines.strides[d] % size == 0));
+    const std::int64_t unit = d == inner || d == lines.ndim - 1 ? size : pair;
+    plain = plain && (lines.shape[d] == 1 || (lines.strides[d] > 0 && lines.strides[d] % unit == 0));
   }
   return plain;
 }
 
-Strided fresh_lines(const Strided& like, std::int64_t points, Workspace& workspace) {
+/// Lines of `points` in workspace, one after the other; lines of real numbers begin at even elements.
+Strided fresh_lines(const Strided& like, std::int64_t points, Workspace& workspace, std::size_t* bytes) {
   Strided lines = like;
-  lines.shape[lines.ndim - 1] = points;
-  const std::int64_t bytes = make_contiguous(&lines);
-  lines.base = workspace.allocate(static_cast<std::size_t>(bytes));
+  const int last = lines.ndim - 1;
+  lines.shape[last] = points;
+  lines.strides[last] = static_cast<std::int64_t>(itemsize(lines.type));
+  std::int64_t stride = lines.strides[last] * (is_complex(lines.type) ? points : (points + 1) / 2 * 2);
+  for (int d = last; d-- > 0; stride *= lines.shape[d]) lines.strides[d] = stride;
+  *bytes = static_cast<std::size_t>(stride);
+  lines.base = workspace.allocate(*bytes);
   return lines;
 }
 
@@ -158,12 +166,20 @@ void CudaExecutor::transform(const GufuncCall& call, Workspace& workspace) {
   const int last = call.batch_ndim;
 
   Strided in = lines_of(call, 0, std::min(given, needed));
-  if (given < needed || from_half || !is_plain(in)) {
-    Strided padded = fresh_lines(in, needed, workspace);
-    if (given < needed) launcher_.device().fill_zero(padded.base, contiguous_bytes(padded));
+  // The largest dimension of the stack is the plan's.
+  int inner = -1;
+  for (int d = 0; d < last; ++d) {
+    if (in.shape[d] > 1 && (inner < 0 || in.shape[d] > in.shape[inner])) inner = d;
+  }
+  double factor = call.scalar;
+  std::size_t bytes;
+  if (given < needed || from_half || !is_plain(in, inner)) {
+    Strided padded = fresh_lines(in, needed, workspace, &bytes);
+    if (given < needed) launcher_.device().fill_zero(padded.base, bytes);
     Strided part = padded;
     part.shape[last] = in.shape[last];
-    run_elements(copy_program(in, part, false));
+    run_elements(factor == 1 ? copy_program(in, part, false) : scaled_copy_program(in, part, factor));
+    factor = 1;
     in = padded;
     if (from_half) {  // NumPy does not look at them
       run_elements(zero_imaginary(in, 0));
@@ -171,13 +187,8 @@ void CudaExecutor::transform(const GufuncCall& call, Workspace& workspace) {
     }
   }
   const Strided asked = lines_of(call, 2, produced);
-  Strided out = is_plain(asked) ? asked : fresh_lines(asked, produced, workspace);
+  Strided out = is_plain(asked, inner) ? asked : fresh_lines(asked, produced, workspace, &bytes);
 
-  // The largest dimension of the stack is the plan's.
-  int inner = -1;
-  for (int d = 0; d < last; ++d) {
-    if (in.shape[d] > 1 && (inner < 0 || in.shape[d] > in.shape[inner])) inner = d;
-  }
   const auto in_size = static_cast<std::int64_t>(itemsize(in.type)),
              out_size = static_cast<std::int64_t>(itemsize(out.type));
   FftPlan plan{in.type, out.type, n, 1, 1, 1, 1, 1};
@@ -204,8 +215,11 @@ void CudaExecutor::transform(const GufuncCall& call, Workspace& workspace) {
     fft_->run(plan, in.base + static_cast<gpu::DevicePtr>(in_offset),
               out.base + static_cast<gpu::DevicePtr>(out_offset), call.inverse, workspace);
   }
-  if (call.scalar != 1) run_elements(scale_program(out, call.scalar));
-  if (out.base != asked.base) run_elements(copy_program(out, asked, false));
+  if (out.base != asked.base) {
+    run_elements(factor == 1 ? copy_program(out, asked, false) : scaled_copy_program(out, asked, factor));
+  } else if (factor != 1) {
+    run_elements(scaled_copy_program(out, out, factor));
+  }
   flag_infinite_lines(call, launcher_);
 }
 

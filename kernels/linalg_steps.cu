@@ -65,9 +65,12 @@ __device__ std::int64_t thread_count() { return static_cast<std::int64_t>(gridDi
   }
 
 template <class Argument>
-void launch(void (*kernel)(Argument), std::int64_t blocks, const Argument& argument, Launcher& launcher) {
-  launcher.launch(reinterpret_cast<const void*>(kernel), blocks, kThreads, 0, argument);
+void launch(void (*kernel)(Argument), std::int64_t blocks, const Argument& argument, Launcher& launcher,
+            unsigned threads = kThreads) {
+  launcher.launch(reinterpret_cast<const void*>(kernel), blocks, threads, 0, argument);
 }
+/// For a block that works on the diagonal of one matrix.
+unsigned threads_for(std::int64_t n) { return n <= 32 ? 32 : kThreads; }
 
 // ---- checks
 
@@ -110,7 +113,7 @@ __global__ void diagonal_kernel(Diagonal work) {
     const T* matrix = static_cast<const T*>(work.matrices) + at * work.n * work.n;
     R low = INFINITY, high = 0;
     bool bad = false;
-    for (std::int64_t i = threadIdx.x; i < work.n; i += kThreads) {
+    for (std::int64_t i = threadIdx.x; i < work.n; i += blockDim.x) {
       const R size = magnitude(matrix[i * (work.n + 1)]);
       bad |= !isfinite(size);
       low = min(low, size);
@@ -119,7 +122,7 @@ __global__ void diagonal_kernel(Diagonal work) {
     lows[threadIdx.x] = low;
     highs[threadIdx.x] = high;
     __syncthreads();
-    for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
       if (threadIdx.x < half) {
         lows[threadIdx.x] = min(lows[threadIdx.x], lows[threadIdx.x + half]);
         highs[threadIdx.x] = max(highs[threadIdx.x], highs[threadIdx.x + half]);
@@ -134,7 +137,7 @@ __global__ void diagonal_kernel(Diagonal work) {
 }
 template <class T>
 void launch_diagonal(const Diagonal& work, Launcher& launcher) {
-  launch(diagonal_kernel<T>, std::min(work.count, kMostBlocks), work, launcher);
+  launch(diagonal_kernel<T>, std::min(work.count, kMostBlocks), work, launcher, threads_for(work.n));
 }
 
 // ---- matrices
@@ -211,7 +214,7 @@ __global__ void determinant_kernel(DeterminantWork work) {
     const T* matrix = static_cast<const T*>(work.lu) + at * work.n * work.n;
     double log_sum = 0;
     Complex<R> sign{1, 0};
-    for (std::int64_t i = threadIdx.x; i < work.n; i += kThreads) {
+    for (std::int64_t i = threadIdx.x; i < work.n; i += blockDim.x) {
       const T value = matrix[i * (work.n + 1)];
       const R size = magnitude(value);
       log_sum += log(static_cast<double>(size));
@@ -227,7 +230,7 @@ __global__ void determinant_kernel(DeterminantWork work) {
     logs[threadIdx.x] = log_sum;
     signs[threadIdx.x] = sign;
     __syncthreads();
-    for (unsigned half = kThreads / 2; half > 0; half /= 2) {
+    for (unsigned half = blockDim.x / 2; half > 0; half /= 2) {
       if (threadIdx.x < half) {
         logs[threadIdx.x] += logs[threadIdx.x + half];
         signs[threadIdx.x] = signs[threadIdx.x] * signs[threadIdx.x + half];
@@ -263,7 +266,7 @@ __global__ void determinant_kernel(DeterminantWork work) {
 }
 template <class T>
 void launch_determinant(const DeterminantWork& work, Launcher& launcher) {
-  launch(determinant_kernel<T>, std::min(work.count, kMostBlocks), work, launcher);
+  launch(determinant_kernel<T>, std::min(work.count, kMostBlocks), work, launcher, threads_for(work.n));
 }
 
 // ---- eigenvectors

@@ -77,19 +77,21 @@ Program fill_program(const Strided& array, double value) {
   return p;
 }
 
-Program scale_program(const Strided& array, double factor) {
-  Strided parts = array;
-  parts.type = real_of(array.type);
-  if (is_complex(array.type)) {
-    parts.shape[parts.ndim] = 2;
-    parts.strides[parts.ndim++] = static_cast<std::int64_t>(itemsize(parts.type));
-  }
-  Program p = program_over(parts, nullptr);
-  add_constant(p, parts.type, factor);
-  p.instructions[0] = make(Op::kLoad, parts.type, 0, 0);
-  p.instructions[1] = make(Op::kConst, parts.type, 1, 0);
-  p.instructions[2] = make(Op::multiply, parts.type, 0, 0, 1);
-  p.instructions[3] = make(Op::kStore, parts.type, 0, 0, 0);
+Program scaled_copy_program(const Strided& from, const Strided& to, double factor) {
+  const auto parts_of = [](Strided array) {
+    if (!is_complex(array.type)) return array;
+    array.type = real_of(array.type);
+    array.shape[array.ndim] = 2;
+    array.strides[array.ndim++] = static_cast<std::int64_t>(itemsize(array.type));
+    return array;
+  };
+  const Strided source = parts_of(from), target = parts_of(to);
+  Program p = program_over(target, &source);
+  add_constant(p, target.type, factor);
+  p.instructions[0] = make(Op::kLoad, target.type, 0, 1);
+  p.instructions[1] = make(Op::kConst, target.type, 1, 0);
+  p.instructions[2] = make(Op::multiply, target.type, 0, 0, 1);
+  p.instructions[3] = make(Op::kStore, target.type, 0, 0, 0);
   p.n_instructions = 4;
   p.n_registers = 2;
   return p;

@@ -20,17 +20,12 @@ inline std::int64_t make_contiguous(Strided* array) noexcept {
   for (int d = array->ndim; d-- > 0; stride *= array->shape[d]) array->strides[d] = stride;
   return stride;
 }
-inline std::size_t contiguous_bytes(const Strided& array) noexcept {
-  std::size_t bytes = itemsize(array.type);
-  for (int d = 0; d < array.ndim; ++d) bytes *= static_cast<std::size_t>(array.shape[d]);
-  return bytes;
-}
 
 /// to := from, of one shape and type. The dimensions are walked in the order of `to`.
 Program copy_program(const Strided& from, const Strided& to, bool conjugate);
 /// Every element of a real array := value.
 Program fill_program(const Strided& array, double value);
-/// array *= factor, in place; both parts of complex numbers.
-Program scale_program(const Strided& array, double factor);
+/// to := from * factor, of one shape and type, perhaps the same array; both parts of complex numbers.
+Program scaled_copy_program(const Strided& from, const Strided& to, double factor);
 
 }  // namespace gpushim::kernels
