@@ -35,10 +35,10 @@ def cases(library: str, n: int):
     if library == "torch":
         import torch
 
-        put = lambda a: torch.from_numpy(a).cuda()  # noqa: E731
+        put = lambda a: torch.from_numpy(a).cuda()
         nonzero, take = torch.nonzero, torch.take
         draws = {"random 10n": lambda: torch.rand(many, dtype=torch.float64, device="cuda")}
-        repeat = lambda a: torch.repeat_interleave(a, 3)  # noqa: E731
+        repeat = lambda a: torch.repeat_interleave(a, 3)
     elif library == "cupy":
         import cupy
 
