@@ -68,5 +68,8 @@ Attempt route_compress(const Call& call);
 Attempt route_nonzero(const Call& call);
 Attempt route_count_nonzero(const Call& call);
 Attempt route_repeat(const Call& call);
+// random_routes.cpp
+Attempt route_random(const Call& call);
+Attempt route_uniform(const Call& call);
 
 }  // namespace gpushim::dispatch

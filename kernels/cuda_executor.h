@@ -32,6 +32,7 @@ class CudaExecutor final : public Executor {
   void indexed(const Indexed& work, Workspace& workspace) override;
   void mask_count(const MaskCount& work, Workspace& workspace) override;
   void mask_select(const MaskSelect& work, Workspace& workspace) override;
+  void draw(const Draw& draw) override;  // cuda_random.cpp
 
   CompilerCounters compiler_counters() const noexcept override {
     const JitCounters c = jit_.counters();

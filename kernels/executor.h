@@ -88,6 +88,7 @@ struct CompilerCounters {
 struct Indexed;  // index_tasks.h
 struct MaskCount;
 struct MaskSelect;
+struct Draw;  // random_tasks.h
 
 class Executor {
  public:
@@ -104,6 +105,7 @@ class Executor {
   virtual void indexed(const Indexed& work, Workspace& workspace) = 0;
   virtual void mask_count(const MaskCount& work, Workspace& workspace) = 0;
   virtual void mask_select(const MaskSelect& work, Workspace& workspace) = 0;
+  virtual void draw(const Draw& draw) = 0;
   virtual CompilerCounters compiler_counters() const noexcept { return {}; }
   /// Until no kernel is being compiled. For tests and benchmarks: nobody else waits for a compiler.
   virtual void wait_for_compiler() {}

@@ -68,6 +68,10 @@ class HostExecutor final : public Executor {
     check_injection("mask_select");
     run_mask_select(work);
   }
+  void draw(const Draw& draw) override {
+    check_injection("draw");
+    run_draw(draw);
+  }
 };
 
 }  // namespace

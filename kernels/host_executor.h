@@ -3,6 +3,7 @@
 
 #include "kernels/executor.h"
 #include "kernels/index_tasks.h"
+#include "kernels/random_tasks.h"
 
 namespace gpushim::kernels::host {
 
@@ -14,6 +15,7 @@ void run_gufunc(const GufuncCall& call);
 void run_indexed(const Indexed& work);
 void run_mask_count(const MaskCount& work);
 void run_mask_select(const MaskSelect& work);
+void run_draw(const Draw& draw);  // random_tasks.cpp
 
 /// ORs FpFlag bits into the status word; an address of 0 means that nobody asked.
 void report_events(gpu::DevicePtr word, std::uint32_t events) noexcept;

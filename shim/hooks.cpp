@@ -467,7 +467,7 @@ struct MethodHook {
       return true;
     }
     PyCFunction replacement;
-    switch (entry->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_FASTCALL | METH_NOARGS | METH_O)) {
+    switch (entry->ml_flags & (METH_VARARGS | METH_KEYWORDS | METH_FASTCALL | METH_NOARGS | METH_O | METH_METHOD)) {
       case METH_NOARGS:
         replacement = no_arguments;
         break;
@@ -496,7 +496,7 @@ struct MethodHook {
   }
 };
 
-// The table: owner (m = _multiarray_umath, a = ndarray), attribute, name in reports, route, what makes it interesting.
+// The table: owner (m = _multiarray_umath, a = ndarray, g = random.Generator), attribute, name in reports, route, what makes it interesting.
 #define GPUSHIM_METHOD_SEAMS(ROW)                                                                         \
   ROW(m, where, "where", dispatch::route_where, Interest::kArguments)                                     \
   ROW(m, concatenate, "concatenate", dispatch::route_concatenate, Interest::kList)                        \
@@ -539,7 +539,9 @@ struct MethodHook {
   ROW(a, put, "ndarray.put", dispatch::route_put, Interest::kArguments)                                   \
   ROW(a, compress, "ndarray.compress", dispatch::route_compress, Interest::kArguments)                    \
   ROW(a, nonzero, "ndarray.nonzero", dispatch::route_nonzero, Interest::kArguments)                       \
-  ROW(a, repeat, "ndarray.repeat", dispatch::route_repeat, Interest::kArguments)
+  ROW(a, repeat, "ndarray.repeat", dispatch::route_repeat, Interest::kArguments)                          \
+  ROW(g, random, "Generator.random", dispatch::route_random, Interest::kAlways)                           \
+  ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)
 
 // --- Python functions behind NumPy's dispatchers
 
@@ -750,11 +752,19 @@ bool install_hooks() {
   install_gufuncs("numpy.linalg._umath_linalg", "linalg.");
   install_gufuncs("numpy.fft._pocketfft_umath", "fft.");
   auto* ndarray = reinterpret_cast<PyObject*>(&PyArray_Type);
+  auto random = compat::steal(PyImport_ImportModule("numpy.random"));
+  auto generator = compat::steal(random ? PyObject_GetAttrString(random.get(), "Generator") : nullptr);
+  PyErr_Clear();
   constexpr int kFirst = __COUNTER__;
 #define GPUSHIM_INSTALL_m(attribute, name, route, interest) \
   if (!MethodHook<__COUNTER__ - kFirst, false, interest>::install(umath.get(), #attribute, name, route)) return false;
 #define GPUSHIM_INSTALL_a(attribute, name, route, interest) \
   if (!MethodHook<__COUNTER__ - kFirst, true, interest>::install(ndarray, #attribute, name, route)) return false;
+#define GPUSHIM_INSTALL_g(attribute, name, route, interest)                       \
+  if (generator && !MethodHook<__COUNTER__ - kFirst, true, interest>::install(    \
+                       generator.get(), #attribute, name, route)) {               \
+    return false;                                                                 \
+  }
 #define GPUSHIM_INSTALL(owner, ...) GPUSHIM_INSTALL_##owner(__VA_ARGS__)
   GPUSHIM_METHOD_SEAMS(GPUSHIM_INSTALL)
 #undef GPUSHIM_INSTALL

@@ -1,6 +1,8 @@
 // Pointer swaps and their undoing. Host code.
 #include "shim/patches.h"
 
+#include <cstring>
+
 #include "compat/pyref.h"
 
 namespace gpushim::shim {
@@ -22,6 +24,10 @@ PyMethodDef* method_table_entry(PyObject* callable) noexcept {
   if (!callable) return nullptr;
   if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
   if (Py_IS_TYPE(callable, &PyMethodDescr_Type)) return reinterpret_cast<PyMethodDescrObject*>(callable)->d_method;
+  // A Cython function begins as a C function does.
+  if (std::strstr(Py_TYPE(callable)->tp_name, "cython_function_or_method") != nullptr) {
+    return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
+  }
   compat::ErrorKeeper keep;
   auto inner = compat::steal(PyObject_GetAttrString(callable, "_implementation"));
   if (!inner || inner.get() == callable) return nullptr;

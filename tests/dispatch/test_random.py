@@ -1,0 +1,105 @@
+"""np.random on the device: the same numbers, and the same state afterwards, as without it."""
+
+import threading
+
+import gpushim
+import numpy as np
+import pytest
+from differential import device_calls
+
+ENGINES = [np.random.PCG64, np.random.PCG64DXSM, np.random.Philox]
+
+
+def plain(state):
+    return {
+        k: plain(v) if isinstance(v, dict) else v.tolist() if isinstance(v, np.ndarray) else v for k, v in state.items()
+    }
+
+
+def session(engine, calls):
+    generator = np.random.Generator(engine(42))
+    results = [call(generator) for call in calls]
+    gpushim.synchronize()
+    with gpushim.disabled():
+        return [np.array(r) for r in results], plain(generator.bit_generator.state)
+
+
+CALLS = [
+    lambda g: g.random(1000), lambda g: g.random(7), lambda g: g.random(), lambda g: g.integers(0, 10, 5, dtype="i4"), lambda g: g.random((3, 5, 2)),
+    lambda g: g.uniform(-2, 3.5, 777), lambda g: g.normal(size=3), lambda g: g.uniform(size=(4, 4)), lambda g: g.random(1), lambda g: g.random(2),
+    lambda g: g.random(size=3, dtype=np.float64), lambda g: g.random(5, dtype="f4"), lambda g: g.uniform(low=1.0, high=2.0, size=6), lambda g: g.random(100_003),
+    lambda g: g.random(0), lambda g: g.uniform([1, 2], 3), lambda g: g.random(out=np.empty(4)), lambda g: g.standard_normal(10),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.__name__)
+def test_draws_alternate_with_numpys(engine):
+    for calls in (CALLS, CALLS[::-1], *([c] for c in CALLS)):
+        with gpushim.disabled():
+            expected, state = session(engine, calls)
+        actual, mine = session(engine, calls)
+        with gpushim.disabled():
+            for a, e in zip(actual, expected, strict=True):
+                assert a.dtype == e.dtype and a.shape == e.shape
+                np.testing.assert_array_equal(a, e)
+            assert mine == state
+
+
+@pytest.mark.parametrize("engine", ENGINES, ids=lambda e: e.__name__)
+def test_the_device_does_it(engine):
+    generator = np.random.Generator(engine(1))
+    before = device_calls()
+    generator.random(100)
+    generator.uniform(0, 2, (5, 5))
+    assert device_calls() - before == 2
+
+
+def test_a_philox_counter_carries():
+    def numbers():
+        bits = np.random.Philox(counter=2**64 - 3, key=7)
+        g = np.random.Generator(bits)
+        return g.random(50), g.random(3), plain(bits.state)
+
+    with gpushim.disabled():
+        expected = numbers()
+    actual = numbers()
+    with gpushim.disabled():
+        assert actual[0].tolist() == expected[0].tolist() and actual[1].tolist() == expected[1].tolist()
+        assert actual[2] == expected[2]
+
+
+def test_other_generators_stay_with_numpy():
+    for bits in (np.random.MT19937(3), np.random.SFC64(3)):
+        with gpushim.disabled():
+            expected = np.random.Generator(type(bits)(3)).random(50)
+        np.testing.assert_array_equal(np.random.Generator(bits).random(50), expected)
+
+
+@pytest.mark.parametrize("call", [lambda g: g.random(-1), lambda g: g.random("x"), lambda g: g.uniform(0, np.inf, 5), lambda g: g.uniform(3, 1, 5),
+                                  lambda g: g.random(5, dtype="i4"), lambda g: g.random(5, 6, 7, 8, 9), lambda g: g.uniform("a", 1, 5), lambda g: g.random((2, -3))])  # fmt: skip
+def test_errors_are_numpys_and_leave_the_state(call):
+    def outcome():
+        g = np.random.default_rng(9)
+        try:
+            call(g)
+            error = None
+        except Exception as problem:
+            error = type(problem), str(problem)
+        return error, g.bit_generator.state
+
+    with gpushim.disabled():
+        expected = outcome()
+    assert outcome() == expected
+
+
+def test_threads_share_a_generator():
+    g = np.random.default_rng(5)
+    parts = []
+    threads = [threading.Thread(target=lambda: parts.append(g.random(1000))) for _ in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    with gpushim.disabled():
+        expected = np.random.default_rng(5).random(8000)
+        assert sorted(np.concatenate(parts).tolist()) == sorted(expected.tolist())
