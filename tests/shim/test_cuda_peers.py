@@ -24,7 +24,7 @@ def test_upload_of_a_device_owned_array(library, expression, size):
         import numpy as np, {library}
         for _ in range(3):
             y = np.arange({size}, dtype=np.float64) * 2
-            assert gpushim.location(y) == "device"
+            assert gpushim.location(y) in ("device", "pending")
             back = {expression}
             assert (back == np.arange({size}) * 2.0).all()
         """,
