@@ -21,7 +21,7 @@ struct ErrorMask {
 
 /// Finds NumPy's context variable and checks our reading of it; false when this NumPy keeps it elsewhere (then
 /// current_error_mask() reports the default and every call under a changed errstate must be left to NumPy).
-bool init_errstate();
+[[gnu::cold]] bool init_errstate();
 ErrorMask current_error_mask() noexcept;
 
 }  // namespace gpushim::compat

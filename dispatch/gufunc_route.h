@@ -14,7 +14,7 @@ struct GufuncEntry {
 };
 
 /// Knows the gufunc by the name that NumPy gives it; false for any other.
-bool describe_gufunc(const char* name, GufuncEntry* entry) noexcept;
+[[gnu::cold]] bool describe_gufunc(const char* name, GufuncEntry* entry) noexcept;
 
 Attempt gufunc_call(const GufuncEntry& entry, PyUFuncObject* ufunc, const Call& call);
 

@@ -26,7 +26,7 @@ struct Settings {
 class Runtime {
  public:
   /// Starts the device once per process: "auto", "cuda" or "host". Throws gpu::DeviceUnavailable.
-  static Runtime& start(const std::string& device, const Settings& settings);
+  [[gnu::cold]] static Runtime& start(const std::string& device, const Settings& settings);
   /// Null until started.
   static Runtime* get() noexcept { return instance_; }
 

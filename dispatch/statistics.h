@@ -25,7 +25,7 @@ struct FunctionStatistics {
 };
 
 /// Every hooked function registers once and keeps its row; rows never move.
-FunctionStatistics& register_function(const char* name);
+[[gnu::cold]] FunctionStatistics& register_function(const char* name);
 const std::vector<FunctionStatistics*>& all_functions() noexcept;
 void reset_statistics() noexcept;
 

@@ -18,7 +18,7 @@ struct UfuncEntry {
 };
 
 /// Fills the entry for a ufunc by its name; false when kernels have no op for it (matmul and other gufuncs, strings).
-bool describe_ufunc(PyUFuncObject* ufunc, UfuncEntry* entry);
+[[gnu::cold]] bool describe_ufunc(PyUFuncObject* ufunc, UfuncEntry* entry);
 
 Attempt ufunc_call(const UfuncEntry& entry, const Call& call);
 Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call);

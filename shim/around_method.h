@@ -11,7 +11,7 @@ template <class Around>
 class AroundMethod {
  public:
   /// False with a Python error set when `callable` has no method table entry that we can hook.
-  static bool install(PatchList& patches, PyObject* callable, const char* name) {
+  [[gnu::cold]] static bool install(PatchList& patches, PyObject* callable, const char* name) {
     PyMethodDef* entry = method_table_entry(callable);
     PyCFunction hook = entry ? hook_for(entry->ml_flags & ~(METH_CLASS | METH_STATIC | METH_COEXIST)) : nullptr;
     if (!hook) {

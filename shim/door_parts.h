@@ -45,10 +45,10 @@ class PinDuringCall {
 };
 
 // One per file; false with a Python error set.
-bool install_buffer_door(PatchList& patches);
-bool install_getter_doors(PatchList& patches);
-bool install_method_doors(PatchList& patches);
-bool install_syscall_doors(PatchList& patches);
-bool install_lifecycle(PatchList& patches);
+[[gnu::cold]] bool install_buffer_door(PatchList& patches);
+[[gnu::cold]] bool install_getter_doors(PatchList& patches);
+[[gnu::cold]] bool install_method_doors(PatchList& patches);
+[[gnu::cold]] bool install_syscall_doors(PatchList& patches);
+[[gnu::cold]] bool install_lifecycle(PatchList& patches);
 
 }  // namespace gpushim::shim

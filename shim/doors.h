@@ -7,11 +7,11 @@
 namespace gpushim::shim {
 
 /// Doors outlive uninstall while blocks live; installing again is a no-op. False with a Python error set on failure.
-bool install_doors();
+[[gnu::cold]] bool install_doors();
 
 /// Patches the function pointers inside NumPy's default data-memory handler, so that arrays of `min_bytes` and more
 /// live in blocks. After uninstall_allocator, free and realloc go on serving blocks by address; new arrays are NumPy's.
-bool install_allocator(std::size_t min_bytes);
+[[gnu::cold]] bool install_allocator(std::size_t min_bytes);
 void uninstall_allocator() noexcept;
 
 }  // namespace gpushim::shim

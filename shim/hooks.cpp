@@ -459,7 +459,7 @@ struct MethodHook {
         [&](PyObject* other, PyObject* const* others) { return call_with_tuple(seam.original, other, others, n); });
   }
 
-  static bool install(PyObject* owner, const char* attribute, const char* name, Route r) {
+  [[gnu::cold]] static bool install(PyObject* owner, const char* attribute, const char* name, Route r) {
     auto callable = compat::steal(PyObject_GetAttrString(owner, attribute));
     PyMethodDef* entry = callable ? method_table_entry(callable.get()) : nullptr;
     if (!entry) {  // this NumPy has no such C function: its callers lose acceleration, nothing else
@@ -496,7 +496,8 @@ struct MethodHook {
   }
 };
 
-// The table: owner (m = _multiarray_umath, a = ndarray, g = random.Generator), attribute, name in reports, route, what makes it interesting.
+// The table: owner (m = _multiarray_umath, a = ndarray, g = random.Generator), attribute, name in reports, route, what
+// makes it interesting.
 #define GPUSHIM_METHOD_SEAMS(ROW)                                                                         \
   ROW(m, where, "where", dispatch::route_where, Interest::kArguments)                                     \
   ROW(m, concatenate, "concatenate", dispatch::route_concatenate, Interest::kList)                        \
@@ -568,7 +569,7 @@ struct DispatcherHook {
                           }});
   }
 
-  static bool install(PyObject* module, const char* attribute, Route r) {
+  [[gnu::cold]] static bool install(PyObject* module, const char* attribute, Route r) {
     auto function = compat::steal(PyObject_GetAttrString(module, attribute));
     PyTypeObject* type = function ? Py_TYPE(function.get()) : nullptr;
     if (!type || std::strcmp(type->tp_name, "numpy._ArrayFunctionDispatcher") != 0 || type->tp_vectorcall_offset <= 0) {
@@ -648,13 +649,13 @@ bool is_hooked(const PyUFuncObject* ufunc) noexcept {
   return ufunc->vectorcall == ufunc_hook || ufunc->vectorcall == other_ufunc_hook;
 }
 
-void hook_vectorcall(PyUFuncObject* ufunc, UfuncSeam* seam) {
+[[gnu::cold]] void hook_vectorcall(PyUFuncObject* ufunc, UfuncSeam* seam) {
   if (!g_ufunc_original) g_ufunc_original = ufunc->vectorcall;
   const vectorcallfunc hook = ufunc->vectorcall == g_ufunc_original ? ufunc_hook : other_ufunc_hook;
   seam->original = patches().swap(&ufunc->vectorcall, hook, ufunc->name);
 }
 
-bool install_ufuncs(PyObject* umath) {
+[[gnu::cold]] bool install_ufuncs(PyObject* umath) {
   PyObject* dict = PyModule_GetDict(umath);
   PyObject *key, *value;
   Py_ssize_t at = 0;
@@ -691,13 +692,18 @@ bool install_ufuncs(PyObject* umath) {
   return true;
 }
 
+/// A module that the program has imported; null, without an error, where it has not.
+compat::PyRef imported_module(const char* name) {
+  auto key = compat::steal(PyUnicode_FromString(name));
+  auto module = compat::steal(key ? PyImport_GetModule(key.get()) : nullptr);
+  PyErr_Clear();
+  return module;
+}
+
 /// The gufuncs of numpy.linalg and numpy.fft; a NumPy without such a module loses acceleration, nothing else.
-void install_gufuncs(const char* module_name, const char* prefix) {
-  auto module = compat::steal(PyImport_ImportModule(module_name));
-  if (!module) {
-    PyErr_Clear();
-    return;
-  }
+[[gnu::cold]] void install_gufuncs(const char* module_name, const char* prefix) {
+  auto module = imported_module(module_name);
+  if (!module) return;
   PyObject *key, *value;
   Py_ssize_t at = 0;
   while (PyDict_Next(PyModule_GetDict(module.get()), &at, &key, &value)) {
@@ -716,7 +722,7 @@ void install_gufuncs(const char* module_name, const char* prefix) {
   }
 }
 
-bool install_ufunc_methods() {
+[[gnu::cold]] bool install_ufunc_methods() {
   auto hook = [](const char* name, FastMethod* original, FastMethod replacement) {
     PyMethodDef* entry = method_table_entry(PyDict_GetItemString(PyUFunc_Type.tp_dict, name));
     if (!entry || entry->ml_flags != (METH_FASTCALL | METH_KEYWORDS)) return;
@@ -729,6 +735,25 @@ bool install_ufunc_methods() {
   hook("accumulate", &g_accumulate,
        ufunc_method_hook<&g_accumulate, dispatch::ufunc_accumulate, &UfuncEntry::accumulates>);
   hook("reduceat", &g_reduceat, ufunc_method_hook<&g_reduceat, dispatch::ufunc_reduceat, &UfuncEntry::reduceats>);
+  return true;
+}
+
+/// The rows of those owners that are given.
+[[gnu::cold]] bool install_methods(PyObject* umath, PyObject* ndarray, PyObject* generator) {
+  constexpr int kFirst = __COUNTER__;
+#define GPUSHIM_OWNER_m umath
+#define GPUSHIM_OWNER_a ndarray
+#define GPUSHIM_OWNER_g generator
+#define GPUSHIM_IS_METHOD_m false
+#define GPUSHIM_IS_METHOD_a true
+#define GPUSHIM_IS_METHOD_g true
+#define GPUSHIM_INSTALL(owner, attribute, name, route, interest)                                                \
+  if (GPUSHIM_OWNER_##owner && !MethodHook<__COUNTER__ - kFirst, GPUSHIM_IS_METHOD_##owner, interest>::install( \
+                                   GPUSHIM_OWNER_##owner, #attribute, name, route)) {                           \
+    return false;                                                                                               \
+  }
+  GPUSHIM_METHOD_SEAMS(GPUSHIM_INSTALL)
+#undef GPUSHIM_INSTALL
   return true;
 }
 
@@ -745,29 +770,20 @@ PyObject* fallback_error() noexcept {
   return g_fallback_error;
 }
 
+bool install_late_hooks() {
+  install_gufuncs("numpy.linalg._umath_linalg", "linalg.");
+  install_gufuncs(kFftModule, "fft.");
+  auto random = imported_module(kRandomModule);
+  auto generator = compat::steal(random ? PyObject_GetAttrString(random.get(), "Generator") : nullptr);
+  PyErr_Clear();  // a module in the middle of its import: its own end comes back here
+  return !generator || install_methods(nullptr, nullptr, generator.get());
+}
+
 bool install_hooks() {
   auto umath = compat::steal(PyImport_ImportModule("numpy._core._multiarray_umath"));
-  if (!umath) return false;
-  if (!install_ufuncs(umath.get()) || !install_ufunc_methods()) return false;
-  install_gufuncs("numpy.linalg._umath_linalg", "linalg.");
-  install_gufuncs("numpy.fft._pocketfft_umath", "fft.");
-  auto* ndarray = reinterpret_cast<PyObject*>(&PyArray_Type);
-  auto random = compat::steal(PyImport_ImportModule("numpy.random"));
-  auto generator = compat::steal(random ? PyObject_GetAttrString(random.get(), "Generator") : nullptr);
-  PyErr_Clear();
-  constexpr int kFirst = __COUNTER__;
-#define GPUSHIM_INSTALL_m(attribute, name, route, interest) \
-  if (!MethodHook<__COUNTER__ - kFirst, false, interest>::install(umath.get(), #attribute, name, route)) return false;
-#define GPUSHIM_INSTALL_a(attribute, name, route, interest) \
-  if (!MethodHook<__COUNTER__ - kFirst, true, interest>::install(ndarray, #attribute, name, route)) return false;
-#define GPUSHIM_INSTALL_g(attribute, name, route, interest)                       \
-  if (generator && !MethodHook<__COUNTER__ - kFirst, true, interest>::install(    \
-                       generator.get(), #attribute, name, route)) {               \
-    return false;                                                                 \
-  }
-#define GPUSHIM_INSTALL(owner, ...) GPUSHIM_INSTALL_##owner(__VA_ARGS__)
-  GPUSHIM_METHOD_SEAMS(GPUSHIM_INSTALL)
-#undef GPUSHIM_INSTALL
+  if (!umath || !install_ufuncs(umath.get()) || !install_ufunc_methods()) return false;
+  if (!install_methods(umath.get(), reinterpret_cast<PyObject*>(&PyArray_Type), nullptr)) return false;
+  if (!install_late_hooks()) return false;
   auto numpy = compat::steal(PyImport_ImportModule("numpy"));
   if (!numpy || !DispatcherHook<0>::install(numpy.get(), "histogram", dispatch::route_histogram)) return false;
   if (!g_getitem_row) {

@@ -8,7 +8,12 @@ namespace gpushim::shim {
 
 /// Swaps the pointers of every ufunc, ufunc method, array function, ndarray method and slot that has a route. False
 /// with a Python error set on failure (then nothing is patched).
-bool install_hooks();
+[[gnu::cold]] bool install_hooks();
+/// The seams of modules that `import numpy` leaves for later and that the program has imported by now. Idempotent.
+[[gnu::cold]] bool install_late_hooks();
+/// Their names.
+inline constexpr const char* kFftModule = "numpy.fft._pocketfft_umath";
+inline constexpr const char* kRandomModule = "numpy.random._generator";
 /// Puts every pointer back that still is ours.
 void uninstall_hooks() noexcept;
 

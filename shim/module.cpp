@@ -41,7 +41,7 @@ bool read_bool(PyObject* options, const char* name, bool* out) {
 }
 
 /// Starts the device and places the seams; their gate stays as it is. Returns the device's description.
-PyObject* start(PyObject* args, std::size_t* min_bytes_out) {
+[[gnu::cold]] PyObject* start(PyObject* args, std::size_t* min_bytes_out) {
   const char* device;
   Py_ssize_t min_bytes;
   PyObject* options;
@@ -89,6 +89,11 @@ PyObject* install(PyObject*, PyObject* args) {
 
 /// For gpushim.ndarray: the seams are there, and open to its own calls alone.
 PyObject* start_engine(PyObject*, PyObject* args) { return start(args, nullptr); }
+
+PyObject* install_late(PyObject*, PyObject*) {
+  if (engine_placed() && !install_late_hooks()) return nullptr;
+  Py_RETURN_NONE;
+}
 
 PyObject* uninstall(PyObject*, PyObject*) {
   if (Runtime* runtime = Runtime::get(); runtime && dispatch::gate::installed) {
@@ -319,6 +324,7 @@ PyMethodDef kMethods[] = {
     {"start_engine", start_engine, METH_VARARGS,
      "The same for gpushim.ndarray alone: NumPy's own calls stay in NumPy."},
     {"uninstall", uninstall, METH_NOARGS, "Put every pointer back and bring every block home."},
+    {"install_late_hooks", install_late, METH_NOARGS, "Place the hooks of NumPy's modules that were imported since."},
     {"is_installed", is_installed, METH_NOARGS, "Whether NumPy's calls are intercepted."},
     {"set_enabled", set_enabled, METH_O, "Switch this thread on, off or back to the default; returns what it was."},
     {"synchronize", synchronize, METH_NOARGS, "Wait for the device; floating-point warnings arrive here."},
@@ -343,7 +349,7 @@ PyModuleDef kModule = {
 /// numpy's C API, both halves; import_array is a macro that returns.
 bool import_numpy() { return _import_array() >= 0 && _import_umath() >= 0; }
 
-PyObject* reasons_dict() {
+[[gnu::cold]] PyObject* reasons_dict() {
   PyRef dict = steal(PyDict_New());
   for (int i = 0; dict && i < dispatch::kReasonCount; ++i) {
     auto reason = static_cast<dispatch::Reason>(i);
@@ -368,6 +374,13 @@ PyMODINIT_FUNC PyInit__shim() {
     return nullptr;
   }
   Py_DECREF(reasons);
+  PyObject* late = Py_BuildValue("(ss)", kFftModule, kRandomModule);
+  const int added = late ? PyModule_AddObjectRef(module, "LATE_MODULES", late) : -1;
+  Py_XDECREF(late);
+  if (added < 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
   if (!add_ndarray(module)) {
     Py_DECREF(module);
     return nullptr;

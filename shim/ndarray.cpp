@@ -138,7 +138,7 @@ PyMemberDef kFunctionMembers[] = {
 PyMethodDef kFunctionMethods[] = {{"__reduce__", function_reduce, METH_NOARGS, nullptr},
                                   {nullptr, nullptr, 0, nullptr}};
 
-PyTypeObject* make_function_type(const char* name, bool binds) {
+[[gnu::cold]] PyTypeObject* make_function_type(const char* name, bool binds) {
   PyType_Slot slots[] = {{Py_tp_dealloc, slot(function_dealloc)},
                          {Py_tp_traverse, slot(function_traverse)},
                          {Py_tp_call, slot(PyVectorcall_Call)},
@@ -338,7 +338,7 @@ PyMemberDef kNdarrayMembers[] = {
 
 /// NumPy would prefer these over __array__, and copy or pin what it need not; the rest belongs to subclasses of
 /// numpy.ndarray alone.
-bool never_mirrored(std::string_view name) {
+[[gnu::cold]] bool never_mirrored(std::string_view name) {
   for (const char* no :
        {"__buffer__", "__release_buffer__", "__array_interface__", "__array_struct__", "__new__", "__doc__",
         "__array_finalize__", "__array_wrap__", "__setstate__", "__reduce_ex__", "__getattribute__"}) {
@@ -369,7 +369,7 @@ int set_mirrored(PyObject* self, PyObject* value, void* closure) {
   return PyObject_SetAttr(held_array(self), static_cast<PyObject*>(closure), plain.get());
 }
 
-bool mirror_attributes() {
+[[gnu::cold]] bool mirror_attributes() {
   PyRef own = borrow(g_ndarray->tp_dict);
   PyRef mixins = steal(PyImport_ImportModule("numpy.lib.mixins"));
   PyRef operators = steal(mixins ? PyObject_GetAttrString(mixins.get(), "NDArrayOperatorsMixin") : nullptr);
@@ -397,7 +397,7 @@ bool mirror_attributes() {
   return true;
 }
 
-bool make_ndarray_type(PyObject* module) {
+[[gnu::cold]] bool make_ndarray_type(PyObject* module) {
   static PyMethodDef methods[32];
   int n = 0;
   for (PyMethodDef* m = kNdarrayMethods; m->ml_name; ++m) methods[n++] = *m;

@@ -56,7 +56,7 @@ compat::PyRef in_coherent_memory(PyObject* array);
 compat::PyRef key_of_view(PyObject* array, PyObject* key);
 
 /// Types `ndarray`, `Function` and `Method`, and module functions.
-bool add_ndarray(PyObject* module);
+[[gnu::cold]] bool add_ndarray(PyObject* module);
 /// Methods of gpushim.ndarray for exchange with other libraries; a table that ends with a null name.
 extern PyMethodDef exchange_methods[];
 extern PyMethodDef exchange_functions[];

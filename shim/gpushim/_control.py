@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import os
 import sys
-import threading
 from collections.abc import Callable
 
-from gpushim import _report, _settings, _shim, _warnings
+from gpushim import _late_modules, _report, _settings, _shim, _warnings
 
-_lock = threading.Lock()
+_lock = _thread.allocate_lock()
 _said_unavailable = False
 
 
@@ -60,6 +60,7 @@ def _start(start: Callable[..., str], values: dict[str, object]) -> bool:
             _said_unavailable = True
             print(f"gpushim: {unavailable}; NumPy stays as it is", file=sys.stderr)
         return False
+    _late_modules.install()
     if values["log"] != "warn":
         print(f"gpushim: {description}", file=sys.stderr)
     if values["report"] != "off":
@@ -80,6 +81,8 @@ def uninstall() -> None:
     """Puts NumPy back exactly as it was; every array's data comes home. Arrays made meanwhile stay valid."""
     with _lock:
         _warnings.uninstall()
+        if _shim.is_installed():
+            _late_modules.uninstall()
         _shim.uninstall()
 
 
@@ -98,6 +101,8 @@ class _Switch(contextlib.ContextDecorator):
 
     def __init__(self, value: bool) -> None:
         self._value = value
+        import threading  # which small programs do without
+
         # One instance decorates a function that may run in many threads, and nest.
         self._previous = threading.local()
 

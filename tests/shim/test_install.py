@@ -57,6 +57,31 @@ def test_install_is_idempotent_and_uninstall_exact(python):
     )
 
 
+@pytest.mark.parametrize("first", ["import numpy.fft, numpy.random", "pass"])
+def test_modules_that_numpy_imports_late_are_hooked_when_they_come(python, first):
+    code = """
+import sys
+FIRST
+finders = list(sys.meta_path)
+imported = "numpy.random._generator" in sys.modules
+for again in range(2):
+    gpushim.install(device="host", min_bytes=0)
+    assert again or ("numpy.random._generator" in sys.modules) == imported
+    import numpy.fft, numpy.random
+    a = np.random.default_rng(1).random(100)
+    assert gpushim.location(a) != "foreign"
+    f = np.fft.fft(a)
+    calls = {f["name"]: f["device_calls"] for f in gpushim.report().data["functions"]}
+    assert calls["Generator.random"] and calls["fft.fft"], calls
+    gpushim.uninstall()
+    assert sys.meta_path == finders
+    gpushim._shim.reset_stats()
+    np.fft.fft(np.random.default_rng(1).random(100))
+    assert not gpushim.report().data["functions"]
+"""
+    run(python, code.replace("FIRST", first))
+
+
 def test_names_captured_before_install_are_accelerated(python):
     run(
         python,
