@@ -71,5 +71,6 @@ Attempt route_repeat(const Call& call);
 // random_routes.cpp
 Attempt route_random(const Call& call);
 Attempt route_uniform(const Call& call);
+Attempt route_integers(const Call& call);
 
 }  // namespace gpushim::dispatch

@@ -541,7 +541,8 @@ struct MethodHook {
   ROW(a, nonzero, "ndarray.nonzero", dispatch::route_nonzero, Interest::kArguments)                       \
   ROW(a, repeat, "ndarray.repeat", dispatch::route_repeat, Interest::kArguments)                          \
   ROW(g, random, "Generator.random", dispatch::route_random, Interest::kAlways)                           \
-  ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)
+  ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)                        \
+  ROW(g, integers, "Generator.integers", dispatch::route_integers, Interest::kAlways)
 
 // --- Python functions behind NumPy's dispatchers
 
