@@ -99,17 +99,19 @@ def measure(library: str, n: int) -> dict[str, float]:
     results = {}
     for name, call in table.items():
         for _ in range(3):
+            start = time.perf_counter()
             result = call()
             evaluate()
             wait()
+        calls = max(1, min(20, int(0.05 / (time.perf_counter() - start))))
         rounds = []
         for _ in range(5):
             start = time.perf_counter()
-            for _ in range(10):
+            for _ in range(calls):
                 result = call()
                 evaluate()
             wait()
-            rounds.append((time.perf_counter() - start) / 10)
+            rounds.append((time.perf_counter() - start) / calls)
         del result
         results[name] = statistics.median(rounds)
     return results

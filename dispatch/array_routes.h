@@ -17,6 +17,12 @@ Attempt route_array(const Call& call);  ///< np.array(exact array, ...)
 Attempt route_ascontiguousarray(const Call& call);
 Attempt route_fill(const Call& call);
 Attempt route_copyto(const Call& call);
+// shape_routes.cpp
+Attempt route_reshape(const Call& call);
+Attempt route_ravel(const Call& call);
+Attempt route_asarray(const Call& call);  ///< np.asarray and asanyarray
+Attempt route_asfortranarray(const Call& call);
+Attempt array_of_arrays(PyObject* list);  ///< np.array of a list or tuple of arrays
 // select_routes.cpp
 Attempt route_where(const Call& call);
 Attempt route_concatenate(const Call& call);
@@ -71,5 +77,6 @@ Attempt route_repeat(const Call& call);
 // random_routes.cpp
 Attempt route_random(const Call& call);
 Attempt route_uniform(const Call& call);
+Attempt route_integers(const Call& call);
 
 }  // namespace gpushim::dispatch

@@ -1,6 +1,7 @@
 // Copies and conversions: astype, copy, flatten, array, ascontiguousarray, fill, copyto. Host code, under the GIL.
 #include "dispatch/array_routes.h"
 #include "dispatch/assign.h"
+#include "dispatch/copies.h"
 #include "dispatch/fp_status.h"
 #include "dispatch/placement.h"
 #include "dispatch/results.h"
@@ -19,7 +20,9 @@ bool cast_status(gpu::DevicePtr* word) {
   return true;
 }
 
-bool one_letter(PyObject* object, char absent, char* out) {
+}  // namespace
+
+bool read_order(PyObject* object, char absent, char* out) noexcept {
   *out = absent;
   if (!object) return true;
   const char* text = PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : nullptr;
@@ -32,8 +35,7 @@ bool one_letter(PyObject* object, char absent, char* out) {
   return *out == 'C' || *out == 'F' || *out == 'K';
 }
 
-/// A new array with the values of `source` in `descr`'s type; `flat`: with one dimension, in that order.
-Attempt copy_as(const Operand& source, PyArray_Descr* descr, char order, bool flat = false) {
+Attempt copy_as(const Operand& source, PyArray_Descr* descr, char order, bool flat) {
   Reason reason;
   DType to;
   if (!to_dtype(descr->type_num, &to)) return Attempt::fallback(Reason::dtype);
@@ -67,7 +69,7 @@ Attempt copy_as(const Operand& source, PyArray_Descr* descr, char order, bool fl
   return Attempt::success(made.array.release());
 }
 
-bool read_self(PyObject* object, Operand* out, Reason* reason) {
+bool read_array(PyObject* object, Operand* out, Reason* reason) noexcept {
   if (!PyArray_CheckExact(object)) {
     *reason = Reason::subclass;
     return false;
@@ -76,8 +78,6 @@ bool read_self(PyObject* object, Operand* out, Reason* reason) {
   *reason = Reason::small;
   return out->is_array();
 }
-
-}  // namespace
 
 Attempt route_astype(const Call& call) {
   static constexpr const char* names[] = {"self", "dtype", "order", "casting", "subok", "copy", nullptr};
@@ -88,9 +88,9 @@ Attempt route_astype(const Call& call) {
   bool copy;
   NPY_CASTING casting;
   if (!call.sort(names, 6, slot) || !slot[1]) return Attempt::fallback(Reason::value);
-  if (!read_self(slot[0], &self, &reason)) return Attempt::fallback(reason);
+  if (!read_array(slot[0], &self, &reason)) return Attempt::fallback(reason);
   int type_num = as_type_num(slot[1]);
-  if (type_num < 0 || !one_letter(slot[2], 'K', &order) || !as_casting(slot[3], NPY_UNSAFE_CASTING, &casting) ||
+  if (type_num < 0 || !read_order(slot[2], 'K', &order) || !as_casting(slot[3], NPY_UNSAFE_CASTING, &casting) ||
       !as_flag(slot[5], true, &copy)) {
     return Attempt::fallback(Reason::value);
   }
@@ -111,8 +111,8 @@ Attempt copy_with_order(const Call& call, char absent) {
   Operand self;
   Reason reason;
   char order;
-  if (!call.sort(names, 2, slot) || !one_letter(slot[1], absent, &order)) return Attempt::fallback(Reason::value);
-  if (!read_self(slot[0], &self, &reason)) return Attempt::fallback(reason);
+  if (!call.sort(names, 2, slot) || !read_order(slot[1], absent, &order)) return Attempt::fallback(Reason::value);
+  if (!read_array(slot[0], &self, &reason)) return Attempt::fallback(reason);
   return copy_as(self, PyArray_DESCR(self.array), order);
 }
 
@@ -130,10 +130,10 @@ Attempt route_flatten(const Call& call) {
   Operand self;
   Reason reason;
   char order;
-  if (!call.sort(names, 2, slot) || !one_letter(slot[1], 'C', &order) || order == 'K') {
+  if (!call.sort(names, 2, slot) || !read_order(slot[1], 'C', &order) || order == 'K') {
     return Attempt::fallback(Reason::value);
   }
-  if (!read_self(slot[0], &self, &reason)) return Attempt::fallback(reason);
+  if (!read_array(slot[0], &self, &reason)) return Attempt::fallback(reason);
   return copy_as(self, PyArray_DESCR(self.array), order, true);
 }
 
@@ -143,13 +143,16 @@ Attempt route_array(const Call& call) {
   PyObject* slot[8];
   Operand source;
   Reason reason;
+  if (call.nargs == 1 && call.n_keywords() == 0 && (PyList_CheckExact(call.args[0]) || PyTuple_CheckExact(call.args[0]))) {
+    return array_of_arrays(call.args[0]);
+  }
   if (call.nargs < 1 || !PyArray_CheckExact(call.args[0])) return Attempt::fallback(Reason::subclass);
   char order;
   if (!call.sort(names, 2, slot) || slot[5] || slot[6] || slot[7] || (slot[2] && slot[2] != Py_True) ||
-      !one_letter(slot[3], 'K', &order)) {
+      !read_order(slot[3], 'K', &order)) {
     return Attempt::fallback(Reason::kwarg);
   }
-  if (!read_self(slot[0], &source, &reason)) return Attempt::fallback(reason);
+  if (!read_array(slot[0], &source, &reason)) return Attempt::fallback(reason);
   int type_num = as_type_num(slot[1]);
   if (type_num == -2) return Attempt::fallback(Reason::value);
   if (type_num == -1) return copy_as(source, PyArray_DESCR(source.array), order);
@@ -161,7 +164,7 @@ Attempt route_ascontiguousarray(const Call& call) {
   Operand source;
   Reason reason;
   if (call.nargs != 1 || call.n_keywords() != 0) return Attempt::fallback(Reason::kwarg);
-  if (!read_self(call.args[0], &source, &reason)) return Attempt::fallback(reason);
+  if (!read_array(call.args[0], &source, &reason)) return Attempt::fallback(reason);
   if (PyArray_IS_C_CONTIGUOUS(source.array)) return Attempt::fallback(Reason::not_implemented);  // NumPy returns itself
   return copy_as(source, PyArray_DESCR(source.array), 'C');
 }

@@ -33,6 +33,7 @@ class CudaExecutor final : public Executor {
   void mask_count(const MaskCount& work, Workspace& workspace) override;
   void mask_select(const MaskSelect& work, Workspace& workspace) override;
   void draw(const Draw& draw) override;  // cuda_random.cpp
+  void draw(const DrawIntegers& draw, Workspace& workspace) override;
 
   CompilerCounters compiler_counters() const noexcept override {
     const JitCounters c = jit_.counters();

@@ -9,4 +9,9 @@ void CudaExecutor::draw(const Draw& draw) {
   launch_draw(draw, launcher_);
 }
 
+void CudaExecutor::draw(const DrawIntegers& draw, Workspace& workspace) {
+  const gpu::ContextGuard guard = launcher_.device().use();
+  launch_draw(draw, launcher_, workspace);
+}
+
 }  // namespace gpushim::kernels

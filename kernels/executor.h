@@ -89,6 +89,7 @@ struct Indexed;  // index_tasks.h
 struct MaskCount;
 struct MaskSelect;
 struct Draw;  // random_tasks.h
+struct DrawIntegers;
 
 class Executor {
  public:
@@ -106,6 +107,7 @@ class Executor {
   virtual void mask_count(const MaskCount& work, Workspace& workspace) = 0;
   virtual void mask_select(const MaskSelect& work, Workspace& workspace) = 0;
   virtual void draw(const Draw& draw) = 0;
+  virtual void draw(const DrawIntegers& draw, Workspace& workspace) = 0;
   virtual CompilerCounters compiler_counters() const noexcept { return {}; }
   /// Until no kernel is being compiled. For tests and benchmarks: nobody else waits for a compiler.
   virtual void wait_for_compiler() {}

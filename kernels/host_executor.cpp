@@ -72,6 +72,10 @@ class HostExecutor final : public Executor {
     check_injection("draw");
     run_draw(draw);
   }
+  void draw(const DrawIntegers& draw, Workspace&) override {
+    check_injection("draw");
+    run_draw_integers(draw);
+  }
 };
 
 }  // namespace

@@ -16,6 +16,7 @@ void run_indexed(const Indexed& work);
 void run_mask_count(const MaskCount& work);
 void run_mask_select(const MaskSelect& work);
 void run_draw(const Draw& draw);  // random_tasks.cpp
+void run_draw_integers(const DrawIntegers& draw);
 
 /// ORs FpFlag bits into the status word; an address of 0 means that nobody asked.
 void report_events(gpu::DevicePtr word, std::uint32_t events) noexcept;

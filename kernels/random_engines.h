@@ -1,7 +1,9 @@
 // The bit streams of NumPy's bit generators, from any place on. Host and device.
 //
 // A *word* is one 64-bit draw; word 0 is the next one. PCG64 and PCG64DXSM are linear congruential generators: n steps
-// are one multiplication and one addition. Philox is a function of a counter.
+// are one multiplication and one addition. Philox is a function of a counter. *Halves* are draws of 32 bits: the low
+// half of a word, then its high half, which the generator keeps for the next one. *Units* are draws of 1, 8, 16, 32 or
+// 64 bits: the words, or the halves from their low bits up; each call begins with a new half.
 #pragma once
 
 #include <cstdint>
@@ -82,6 +84,8 @@ struct EngineState {
   PhiloxBlock counter, buffer;  ///< Philox: words [position, 4) of the buffer come first
   std::uint64_t key[2];
   int position;
+  bool has_half;  ///< `half` comes before the halves of the words
+  std::uint32_t half;
 };
 
 /// Word n of a Philox stream.
@@ -111,7 +115,51 @@ inline EngineState after(EngineState s, std::uint64_t n) {
   return s;
 }
 
-/// A double of [0, 1), and one of [low, low + range).
-GPUSHIM_HD inline double to_double(std::uint64_t word) { return static_cast<double>(word >> 11) * (1.0 / 9007199254740992.0); }
+/// Word n of any stream.
+inline std::uint64_t word_at(const EngineState& s, std::uint64_t n) {
+  if (s.engine == Engine::kPhilox) return philox_word(s, n);
+  const std::uint64_t steps = n + (s.engine == Engine::kPcg64 ? 1 : 0);
+  return pcg_output(s.engine, times(pcg_step(s.engine, s.increment), steps)(s.state));
+}
+
+/// The state after n halves.
+inline EngineState after_halves(EngineState s, std::uint64_t n) {
+  if (n > 0 && s.has_half) {
+    s.has_half = false;
+    --n;
+  }
+  if (n == 0) return s;
+  const std::uint64_t words = (n + 1) / 2;
+  s.half = static_cast<std::uint32_t>(word_at(s, words - 1) >> 32);
+  s.has_half = n % 2 == 1;
+  return after(s, words);
+}
+/// The state after n units of `width` bits.
+inline EngineState after_units(const EngineState& s, std::uint64_t n, unsigned width) {
+  return width == 64 ? after(s, n) : after_halves(s, (n * width + 31) / 32);
+}
+
+/// A double of [0, 1), and a float.
+GPUSHIM_HD inline double to_double(std::uint64_t word) {
+  return static_cast<double>(word >> 11) * (1.0 / 9007199254740992.0);
+}
+GPUSHIM_HD inline float to_float(std::uint32_t half) { return static_cast<float>(half >> 8) * (1.0f / 16777216.0f); }
+
+/// An integer of [0, bound) from a unit, as D. Lemire's method makes it; bound 0: all of the unit's bits. False: the
+/// unit is refused, and the next one counts.
+template <unsigned kWidth>
+GPUSHIM_HD inline bool bounded(std::uint64_t unit, std::uint64_t bound, std::uint64_t threshold, std::uint64_t* out) {
+  *out = unit;
+  if (bound == 0) return true;
+  if constexpr (kWidth == 64) {
+    const Word128 product = Word128(unit) * bound;
+    *out = static_cast<std::uint64_t>(product >> 64);
+    return static_cast<std::uint64_t>(product) >= threshold;
+  } else {
+    const std::uint64_t product = unit * bound;
+    *out = product >> kWidth;
+    return (product & ((std::uint64_t(1) << kWidth) - 1)) >= threshold;
+  }
+}
 
 }  // namespace gpushim::kernels

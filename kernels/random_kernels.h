@@ -7,5 +7,6 @@
 namespace gpushim::kernels {
 
 void launch_draw(const Draw& draw, Launcher& launcher);
+void launch_draw(const DrawIntegers& draw, Launcher& launcher, Workspace& workspace);
 
 }  // namespace gpushim::kernels

@@ -6,13 +6,28 @@
 
 namespace gpushim::kernels {
 
-/// out[i] = low + range * (word i as a double of [0, 1)); contiguous doubles.
+/// out[i] = low + range * (word i as a double of [0, 1)), or half i as a float of [0, 1). Contiguous.
 struct Draw final : Task {
   EngineState state;
   std::int64_t size;
+  bool single;   ///< floats
   bool uniform;  ///< else the double itself
   double low, range;
   gpu::DevicePtr out;
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+/// out[i] = offset + (the i-th unit that is not refused, made one of [0, bound)). Contiguous integers or bools.
+struct DrawIntegers final : Task {
+  EngineState state;
+  std::int64_t size;
+  std::int64_t units;                      ///< that are looked at; if they are as many as results, none may be refused
+  std::uint8_t width;                      ///< of a unit
+  std::uint8_t itemsize;                   ///< of a result
+  std::uint64_t bound, threshold, offset;  ///< see `bounded`
+  gpu::DevicePtr out;
+  gpu::DevicePtr used;  ///< shared int64: the units that `size` results took; left alone where they did not
+                        ///< suffice; 0: none can be refused
   void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
 

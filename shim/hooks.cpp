@@ -273,8 +273,9 @@ struct MethodSeam {
 };
 
 /// What makes the device worth a thought: an interesting argument, one in the list that comes first, nothing (the
-/// function makes an array from numbers), or whole numbers that bound the length of what is made (np.arange).
-enum class Interest { kArguments, kAlways, kList, kLength };
+/// function makes an array from numbers), whole numbers that bound the length of what is made (np.arange), or an
+/// argument that may have to be copied: it is not in C order, or there is more than the array.
+enum class Interest { kArguments, kAlways, kList, kLength, kCopy };
 
 bool list_interesting(PyObject* object) noexcept {
   if (!PyTuple_Check(object) && !PyList_Check(object)) return false;
@@ -312,6 +313,11 @@ inline bool dull_call(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
   if constexpr (kInterest == Interest::kList) {
     if (total > 0 && list_interesting(args[0])) return false;
   }
+  if constexpr (kInterest == Interest::kCopy && kMethod) {
+    const bool plain = kwnames == nullptr && !(total == 1 && PyUnicode_Check(args[0]));
+    return (plain && PyArray_IS_C_CONTIGUOUS(reinterpret_cast<PyArrayObject*>(self))) || dull(self);
+  }
+  if constexpr (kInterest == Interest::kCopy) return total < 2 || all_dull(args, 1);
   if constexpr (kMethod) return dull(self) && all_dull(args, total);
   return all_dull(args, total);
 }
@@ -506,8 +512,13 @@ struct MethodHook {
   ROW(m, vdot, "vdot", dispatch::route_vdot, Interest::kArguments)                                        \
   ROW(m, inner, "inner", dispatch::route_inner, Interest::kArguments)                                     \
   ROW(m, c_einsum, "einsum", dispatch::route_einsum, Interest::kArguments)                                \
-  ROW(m, array, "array", dispatch::route_array, Interest::kArguments)                                     \
+  ROW(m, array, "array", dispatch::route_array, Interest::kList)                                     \
   ROW(m, ascontiguousarray, "ascontiguousarray", dispatch::route_ascontiguousarray, Interest::kArguments) \
+  ROW(m, asarray, "asarray", dispatch::route_asarray, Interest::kCopy)                                    \
+  ROW(m, asanyarray, "asanyarray", dispatch::route_asarray, Interest::kCopy)                              \
+  ROW(m, asfortranarray, "asfortranarray", dispatch::route_asfortranarray, Interest::kArguments)          \
+  ROW(a, reshape, "ndarray.reshape", dispatch::route_reshape, Interest::kCopy)                            \
+  ROW(a, ravel, "ndarray.ravel", dispatch::route_ravel, Interest::kCopy)                                  \
   ROW(m, arange, "arange", dispatch::route_arange, Interest::kLength)                                     \
   ROW(m, empty_like, "empty_like", dispatch::route_empty_like, Interest::kArguments)                      \
   ROW(a, astype, "ndarray.astype", dispatch::route_astype, Interest::kArguments)                          \
@@ -542,7 +553,8 @@ struct MethodHook {
   ROW(a, nonzero, "ndarray.nonzero", dispatch::route_nonzero, Interest::kArguments)                       \
   ROW(a, repeat, "ndarray.repeat", dispatch::route_repeat, Interest::kArguments)                          \
   ROW(g, random, "Generator.random", dispatch::route_random, Interest::kAlways)                           \
-  ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)
+  ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)                        \
+  ROW(g, integers, "Generator.integers", dispatch::route_integers, Interest::kAlways)
 
 // --- Python functions behind NumPy's dispatchers
 

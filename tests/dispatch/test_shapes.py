@@ -1,0 +1,128 @@
+"""Functions that change shape, order or bytes: reshape, ravel, asarray, array of arrays and their relatives."""
+
+import gpushim
+import numpy as np
+import pytest
+from differential import check, device_calls
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+DTYPES = ["?", "b", "B", "h", "H", "i", "I", "l", "L", "e", "f", "d", "F", "D"]
+
+
+@st.composite
+def arrays(draw, max_dims=4, max_side=5, min_dims=0, dtypes=DTYPES):
+    """Arrays of every dtype and layout: transposed, sliced, reversed, with empty and single dimensions."""
+    dtype = draw(st.sampled_from(dtypes))
+    shape = tuple(draw(st.lists(st.integers(0, max_side), min_size=min_dims, max_size=max_dims)))
+    seed = draw(st.integers(0, 2**32 - 1))
+    x = np.random.default_rng(seed).integers(0, 120, tuple(2 * n for n in shape)).astype(dtype)
+    keys = [draw(st.sampled_from([slice(0, n), slice(0, 2 * n, 2), slice(n - 1 if n else 0, None, -1)])) for n in shape]
+    x = x[tuple(keys)][tuple(slice(0, n) for n in shape)]
+    return x.transpose(draw(st.permutations(range(x.ndim))))
+
+
+def owner(result):
+    """Whose memory an array has."""
+    return result.base is None
+
+
+@settings(max_examples=300, deadline=None)
+@given(arrays(), st.data())
+def test_reshape(x, data):
+    size, shape = x.size, []
+    while size > 1 and len(shape) < 5:
+        divisors = [d for d in range(1, size + 1) if size % d == 0]
+        shape.append(data.draw(st.sampled_from(divisors)))
+        size //= shape[-1]
+    shape.append(size)
+    if data.draw(st.booleans()):
+        shape[data.draw(st.integers(0, len(shape) - 1))] = -1
+    order = data.draw(st.sampled_from(["C", "F", "A"]))
+
+    def body(a):
+        result = a.reshape(shape, order=order)
+        return result, result.strides, owner(result), np.shares_memory(result, a)
+
+    check(body, x, must_accelerate=False)
+    check(lambda a: np.reshape(a, tuple(shape)), x, must_accelerate=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(arrays(), st.sampled_from(["C", "F", "A", "K"]))
+def test_ravel(x, order):
+    def body(a):
+        result = a.ravel(order)
+        return result, owner(result), np.shares_memory(result, a)
+
+    check(body, x, must_accelerate=False)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    arrays(),
+    st.sampled_from([None, *DTYPES]),
+    st.sampled_from([None, "C", "F", "A", "K"]),
+    st.sampled_from([None, True]),
+)
+def test_asarray(x, dtype, order, copy):
+    if x.dtype.kind == "c" and dtype is not None and np.dtype(dtype).kind != "c":
+        dtype = None
+
+    def body(a):
+        made = [
+            np.asarray(a, dtype, order),
+            np.asanyarray(a, dtype=dtype, order=order, copy=copy),
+            np.asfortranarray(a),
+        ]
+        return made, [m.strides for m in made if 1 not in m.shape], [m is a for m in made], [owner(m) for m in made]
+
+    check(body, x, must_accelerate=False)
+
+
+@settings(max_examples=150, deadline=None)
+@given(arrays(max_dims=3), st.integers(1, 4), st.booleans())
+def test_array_of_arrays(x, n, as_tuple):
+    def body(a):
+        parts = [a, a[::-1] if a.ndim else a, a, a][:n]
+        result = np.array(tuple(parts) if as_tuple else parts)
+        return result, result.strides, owner(result)
+
+    check(body, x, must_accelerate=False)
+
+
+def test_copies_run_on_the_device():
+    x = np.arange(24.0).reshape(4, 6) + 0
+    for body in (
+        lambda a: a.T.reshape(8, 3), lambda a: a.reshape(3, 8, order="F"), lambda a: np.reshape(a.T, -1), lambda a: a.T.ravel(), lambda a: a.ravel("F"),
+        lambda a: a[:, ::2].ravel(), lambda a: np.asarray(a, np.float32), lambda a: np.asarray(a, order="F"), np.asfortranarray,
+        lambda a: np.array([a[0], a[1]]), lambda a: np.asanyarray(a, dtype="i8"), lambda a: np.require(a, "f4"), lambda a: np.kron(a, a),
+        lambda a: np.tensordot(a, a, axes=([0], [0])), lambda a: np.transpose(np.nonzero(a)), lambda a: np.argwhere(a > 3),
+    ):  # fmt: skip
+        before = device_calls()
+        check(body, x)
+        assert device_calls() > before
+
+
+def test_kron_and_tensordot_stay_on_the_device():
+    x = np.arange(36.0).reshape(6, 6) + 0
+    y = x + 1
+    np.kron(x, y)
+    np.tensordot(x, y, axes=([0], [1]))
+    gpushim.synchronize()
+    faults = gpushim._shim.stats()["memory"]["read_faults"]
+    kept = [
+        np.kron(x, y),
+        np.tensordot(x.reshape(2, 3, 6), y.reshape(6, 2, 3), axes=([1, 0], [2, 1])),
+        (x + y).T.reshape(4, 9),
+    ]
+    gpushim.synchronize()
+    assert gpushim._shim.stats()["memory"]["read_faults"] == faults
+    assert len(kept) == 3
+
+
+@pytest.mark.parametrize("body", [lambda a: a.reshape(7), lambda a: a.reshape(-1, -1), lambda a: a.reshape(-1, 5), lambda a: a.reshape("x"), lambda a: a.reshape(2, 2, order="Q"),
+                                  lambda a: a.T.reshape(-2), lambda a: a.ravel("x"), lambda a: a.T.reshape(3, 8, copy=False), lambda a: np.asarray(a, "nonsense"), lambda a: np.array([a, a[0]]),
+                                  lambda a: np.asarray(a.T, order="F", copy=False), lambda a: np.asarray(a, "f4", copy=False), lambda a: a.T.reshape(2**62, 2**62), lambda a: a.T.reshape()])  # fmt: skip
+def test_errors_are_numpys(body):
+    check(body, np.arange(24.0).reshape(4, 6) + 0, must_accelerate=False)
