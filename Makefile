@@ -21,6 +21,7 @@ CMAKE_ARGS_USED := -DGPUSHIM_CUDA=$(CUDA) $(if $(ARCHS),"-DGPUSHIM_CUDA_ARCHITEC
 CXX_SOURCES := CMakeLists.txt $(shell find gpu kernels dispatch compat shim -name '*.[ch]pp' -o -name '*.h' -o -name '*.cu' \
     -o -name '*.cuh' -o -name '*.def' -o -name '*.py.in' -o -name CMakeLists.txt)
 PY_SOURCES := $(wildcard shim/gpushim/*.py)
+CONFORMANCE_SOURCES := $(wildcard shim/gpushim/conformance/*.py)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -51,10 +52,11 @@ $(VENV)/installed: $(VENV)/requirements.txt $(VENV)/configuration
 	touch $@
 
 # Later builds compile what changed.
-$(VENV)/built: $(VENV)/installed $(CXX_SOURCES) $(PY_SOURCES)
+$(VENV)/built: $(VENV)/installed $(CXX_SOURCES) $(PY_SOURCES) $(CONFORMANCE_SOURCES) conformance/expected.toml
 	$(VENV)/bin/cmake --build $(TREE)
 	$(VENV)/bin/cmake --install $(TREE) --prefix $(SITE) > $(TREE)/install.log
 	cp $(PY_SOURCES) $(SITE)/gpushim/
+	cp $(CONFORMANCE_SOURCES) $(SITE)/gpushim/conformance/
 	touch $@
 
 demo: build
@@ -72,7 +74,7 @@ python-tests: build
 	$(PY) -m pytest
 
 conformance: build
-	$(PY) conformance/run.py --device $(DEVICE)
+	$(PY) -m gpushim.conformance --device $(DEVICE) -n $(JOBS)
 
 bench: build
 	$(PY) benchmarks/run.py

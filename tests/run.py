@@ -70,8 +70,9 @@ def python_tests(jobs: int, folder: Path) -> Counter:
     return junit_counts(output, status)
 
 
-def conformance(device: str, jobs: int) -> Counter:
-    command = [sys.executable, ROOT / "conformance" / "run.py", "--smoke", "--device", device, "--jobs", jobs]
+def conformance(device: str, jobs: int, folder: Path) -> Counter:
+    output = Path(tempfile.mkdtemp(dir=folder))
+    command = [sys.executable, "-m", "gpushim.conformance", "--smoke", "--device", device, "--jobs", jobs, "--output", output]
     status, last = run(f"NumPy's own tests, {device} device", command)
     summary = re.search(r"^(\d+) passed, (\d+) failed$", last, re.MULTILINE)
     if not summary:
@@ -91,7 +92,7 @@ def main() -> int:
             "C++ tests": lambda: cpp_tests(options.ctest, options.jobs, folder),
             "Python tests": lambda: python_tests(options.jobs, folder),
             **{
-                f"NumPy's own tests, {device} device": lambda device=device: conformance(device, options.jobs)
+                f"NumPy's own tests, {device} device": lambda device=device: conformance(device, options.jobs, folder)
                 for device in devices
             },
         }
