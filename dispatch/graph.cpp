@@ -252,6 +252,12 @@ bool Graph::link_to(Value* v, Load& load, Value* producer) {
   return true;
 }
 
+bool Graph::can_repeat(const Block* block, int times) const noexcept {
+  const auto* v = static_cast<const Value*>(block->node);
+  if (v == nullptr || !v->can_inline()) return times <= kMaxReads;
+  return !v->doomed && !v->has_index && times * v->reads <= kMaxReads && times * v->weight <= kMaxWeight / 2;
+}
+
 /// Instructions but loads of the values that would be inlined, each once, as if a value were always read at the same
 /// index; the memory that they load goes to places_.
 std::int32_t Graph::count_program(const Value& v, std::uint32_t mark) {

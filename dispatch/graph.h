@@ -79,6 +79,9 @@ class Graph {
   /// Memory::Releaser.
   bool released(gpu::Block* block) noexcept;
 
+  /// Could a value that reads `times` elements of the block for each of its own have inlined what is pending there?
+  bool can_repeat(const gpu::Block* block, int times) const noexcept;
+
   bool empty() const noexcept { return first_ == nullptr; }
   struct Counters {
     std::uint64_t values, programs, fused, dropped;  ///< recorded; run; values computed in them; never computed

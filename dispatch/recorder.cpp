@@ -113,6 +113,11 @@ bool Recorder::release_block(gpu::Block* block) noexcept {
   return recorder.graph_.released(block);
 }
 
+bool Recorder::can_repeat(const gpu::Block* block, int times) {
+  const std::lock_guard guard(mutex_);
+  return graph_.can_repeat(block, times);
+}
+
 void Recorder::evaluate_all() {
   const std::lock_guard guard(mutex_);
   graph_.settle_all();

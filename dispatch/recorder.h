@@ -85,6 +85,9 @@ class Recorder final : private Graph::Launch {
   /// The code of the node's value, for that; false unless the node makes one value that stores a whole block.
   bool code_of_node(Value* code);
 
+  /// Would a program that reads `times` elements of the block for each of its own still take in what is pending there?
+  bool can_repeat(const gpu::Block* block, int times);
+
   /// Evaluates whatever is pending. Throws.
   void evaluate_all();
   /// Evaluates what is pending in a block. Throws.

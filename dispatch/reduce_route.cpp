@@ -107,6 +107,62 @@ PyObject* no_value_object() {
   return object;
 }
 
+/// The most elements that a fold has to be written out.
+constexpr std::int64_t kMostWrittenOut = 4;
+
+/// A fold of a few elements without a mask, written out as element-wise operations: (x[..., 0] + x[..., 1]) + x[..., 2]
+/// is NumPy's own order, and fuses with what follows. The space's dimensions from `barrier` on are folded. False when
+/// it has to be a fold; then nothing has happened.
+bool write_out(const Space& space, int barrier, const kernels::Reduction& fold, const ReduceArguments& a,
+               int result_operand, const Operand& result) {
+  std::int64_t n = 1, kept = 1;
+  for (int d = 0; d < space.ndim; ++d) (d < barrier ? kept : n) *= space.shape[d];
+  const DType from = a.array.dtype, type = fold.type;
+  const bool sums = fold.op == Op::add || fold.op == Op::multiply;
+  if (n < 2 || n > kMostWrittenOut || kept < 2 || barrier > kernels::kMaxDims || a.has_mask || fold.sequential ||
+      a.array.block == nullptr || (type == DType::kF16 && sums)) {
+    return false;
+  }
+  // An identity changes nothing, but for a sum of -0.0.
+  const bool starts =
+      fold.has_initial &&
+      (a.initial != nullptr || (fold.op == Op::add && (kernels::is_float(type) || kernels::is_complex(type))));
+  if (n * (from == type ? 1 : 2) + n - 1 + (starts ? 2 : 0) > Value::kMaxInstructions - 2) return false;
+  Recorder& recorder = Recorder::get();
+  if (!recorder.can_repeat(a.array.block, static_cast<int>(n))) return false;
+
+  Space each;  // the kept dimensions
+  each.ndim = std::max(barrier, 1);
+  each.n_operands = static_cast<int>(n) + 1;
+  std::copy_n(space.shape, each.ndim, each.shape);
+  for (int i = 0; i <= n; ++i) std::copy_n(space.strides[i == n ? result_operand : 0], each.ndim, each.strides[i]);
+  auto& program = recorder.next<kernels::Program>();
+  ProgramBuilder build(program);
+  build.set_space(each);
+  Node& node = recorder.node();
+  int parts[kMostWrittenOut];
+  for (std::int64_t k = 0; k < n; ++k) {
+    Operand part = a.array;
+    part.ndim = each.ndim;
+    part.shape = each.shape;
+    part.strides = each.strides[0];
+    std::int64_t rest = k;
+    for (int d = space.ndim; d-- > barrier; rest /= space.shape[d])
+      part.data += rest % space.shape[d] * space.strides[0][d];
+    parts[k] = build.load(node.bind_read(part), from);
+  }
+  for (std::int64_t k = 0; k < n; ++k) parts[k] = build.cast(parts[k], from, type);
+  int value = build.apply(fold.op, type, parts[0], parts[1]);
+  if (n == 4 && fold.op == Op::add && kernels::is_complex(type)) {  // there NumPy adds in pairs
+    value = build.apply(fold.op, type, value, build.apply(fold.op, type, parts[2], parts[3]));
+  } else {
+    for (std::int64_t k = 2; k < n; ++k) value = build.apply(fold.op, type, value, parts[k]);
+  }
+  if (starts) value = build.apply(fold.op, type, build.constant(fold.initial, type), value);
+  build.store(value, node.bind_write(result, true), type);
+  return true;
+}
+
 }  // namespace
 
 Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
@@ -213,29 +269,33 @@ Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
   }
 
   Recorder& recorder = Recorder::get();
-  auto& program = recorder.next<kernels::Program>();
-  ProgramBuilder build(program);
-  if (!build.set_space(space)) return Attempt::fallback(Reason::layout);
-  fold.ndim = static_cast<std::uint8_t>(space.ndim - barrier);
-  Node& node = recorder.node();
-  int value = build.load(node.bind_read(a.array), a.array.dtype);
-  value = build.cast(value, a.array.dtype, type);
-  if (a.has_mask) {
-    int mask = build.load(node.bind_read(a.mask), DType::kBool);
-    int nothing = build.constant(info.has_identity ? kernels::op_identity(op, type) : fold.initial, type);
-    value = build.select(mask, value, nothing, type);
-  }
-  fold.value = static_cast<std::uint8_t>(value);
-  fold.result = static_cast<std::uint8_t>(result_operand);
-  build.set_dtype(result_operand, type);
   Recorder::SharedWords words{};
-  if (scalar_result) {
-    words = recorder.result_words();
-    node.bind_shared(words.device);
-  } else {
-    node.bind_write(a.has_out ? a.out : made.operand, true);
+  kernels::Program& program = recorder.node().program;
+  const Operand& result = a.has_out ? a.out : made.operand;
+  if (scalar_result || !write_out(space, barrier, fold, a, result_operand, result)) {
+    recorder.next<kernels::Program>();
+    ProgramBuilder build(program);
+    if (!build.set_space(space)) return Attempt::fallback(Reason::layout);
+    fold.ndim = static_cast<std::uint8_t>(space.ndim - barrier);
+    Node& node = recorder.node();
+    int value = build.load(node.bind_read(a.array), a.array.dtype);
+    value = build.cast(value, a.array.dtype, type);
+    if (a.has_mask) {
+      int mask = build.load(node.bind_read(a.mask), DType::kBool);
+      int nothing = build.constant(info.has_identity ? kernels::op_identity(op, type) : fold.initial, type);
+      value = build.select(mask, value, nothing, type);
+    }
+    fold.value = static_cast<std::uint8_t>(value);
+    fold.result = static_cast<std::uint8_t>(result_operand);
+    build.set_dtype(result_operand, type);
+    if (scalar_result) {
+      words = recorder.result_words();
+      node.bind_shared(words.device);
+    } else {
+      node.bind_write(result, true);
+    }
+    program.reduction = fold;
   }
-  program.reduction = fold;
   const char* name = "reduce";  // NumPy names the method, not the ufunc
   program.fp_status = FpStatus::get().word_for(name, errors.mask);
   recorder.record(errors.strict ? Recorder::When::kNow : Recorder::When::kLater);

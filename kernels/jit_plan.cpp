@@ -114,12 +114,12 @@ std::int64_t pack_limit(const Program& program, const Geometry& geometry, const 
   const JitPart part = columns ? plan.operands[i].outer : plan.operands[i].inner;
   std::uint64_t bits = program.operands[i].base | 16;
   for (int d = 0; d < plan.n_outer + plan.n_inner; ++d) {
-    const bool own = d <= along && (columns || d >= plan.n_outer);  // of the axis of neighbours
+    const bool own = d <= along && (columns || d >= plan.n_outer) && !plan.tiles;  // of the axis of neighbours
     if (d != along && !(own && part == JitPart::kUnit)) bits |= static_cast<std::uint64_t>(strides[d]);
   }
   const std::int64_t alignment = std::int64_t(1) << std::countr_zero(bits);
   std::int64_t limit = alignment == 16 ? 16 : std::max<std::int64_t>(alignment / size, 1);
-  if (part == JitPart::kNd) limit = std::min(limit, geometry.shape[along] & -geometry.shape[along]);
+  if (part == JitPart::kNd && !plan.tiles) limit = std::min(limit, geometry.shape[along] & -geometry.shape[along]);
   return limit;
 }
 
@@ -155,8 +155,23 @@ bool any_nd(const JitPlan& plan) {
   });
 }
 
-/// Step 3. Neighbours a thread takes, so that the widest operand that allows packs moves 16 bytes; 1 when more bytes
-/// would have to be moved one by one than in packs. Then how many times over, to have enough bytes in flight.
+/// Rows of a tile: as many as have 32 words of what a thread must load for each.
+int tile_rows(const Program& program, const Geometry& geometry, const Uses& uses, const JitPlan& plan) {
+  std::size_t bytes = 0;
+  for (std::uint32_t rest = uses.loaded; rest != 0; rest &= rest - 1) {
+    const int i = std::countr_zero(rest);
+    if (geometry.strides[i][plan.n_inner - 2] != 0) bytes += itemsize(program.operands[i].dtype) * plan.width;
+  }
+  const std::int64_t all = geometry.inner_size / geometry.shape[plan.n_inner - 1];
+  int rows = 8;
+  while (rows > 2 && rows * bytes > 128) rows /= 2;
+  while (rows > 1 && all < rows * 8 && all % rows != 0) rows /= 2;  // most threads have all rows of their tile
+  return rows;
+}
+
+/// Step 3. Neighbours a thread takes: at most so many that the widest operand that allows packs moves 16 bytes, and
+/// fewer as long as more bytes would have to be moved one by one than in packs. Then how many times over, to have
+/// enough bytes in flight.
 void plan_width(const Program& program, const Geometry& geometry, const Uses& uses, JitPlan* plan) {
   const std::uint32_t moved = uses.loaded | uses.stored;
   const int along = neighbour_dimension(*plan);
@@ -168,19 +183,22 @@ void plan_width(const Program& program, const Geometry& geometry, const Uses& us
     limits[i] = pack_limit(program, geometry, *plan, i);
     if (limits[i] > 1) width = std::min(width, 16 / static_cast<std::int64_t>(itemsize(program.operands[i].dtype)));
   }
-  std::int64_t in_packs = 0, one_by_one = 0;
-  for (std::uint32_t rest = moved; rest != 0; rest &= rest - 1) {
-    const int i = std::countr_zero(rest);
-    const auto size = static_cast<std::int64_t>(itemsize(program.operands[i].dtype));
-    const bool fixed = along < 0 || geometry.strides[i][along] == 0;
-    if (!fixed) (limits[i] >= width ? in_packs : one_by_one) += size;
+  for (; width > 1; width /= 2) {
+    std::int64_t in_packs = 0, one_by_one = 0;
+    for (std::uint32_t rest = moved; rest != 0; rest &= rest - 1) {
+      const int i = std::countr_zero(rest);
+      const auto size = static_cast<std::int64_t>(itemsize(program.operands[i].dtype));
+      const bool fixed = along < 0 || geometry.strides[i][along] == 0;
+      if (!fixed) (limits[i] >= width ? in_packs : one_by_one) += size;
+    }
+    const bool crosses = plan->kind == JitKind::kColumns && along >= 0 && geometry.shape[along] % width != 0;
+    if (in_packs > one_by_one && !crosses) break;
   }
-  const bool crosses = plan->kind == JitKind::kColumns && along >= 0 && geometry.shape[along] % width != 0;
-  if (in_packs <= one_by_one || crosses) width = 1;
+  width = std::max<std::int64_t>(width, 1);
   plan->width = static_cast<std::uint8_t>(width);
   const bool nd = any_nd(*plan);
   plan->whole_rows = along < 0 || geometry.shape[along] % width == 0;
-  if (plan->kind == JitKind::kElements && !nd) plan->whole_rows = true;
+  if (plan->kind == JitKind::kElements && (!nd || plan->tiles)) plan->whole_rows = true;
   for (std::uint32_t rest = moved; rest != 0; rest &= rest - 1) {
     const int i = std::countr_zero(rest);
     JitAccess& access = plan->operands[i];
@@ -195,13 +213,16 @@ void plan_width(const Program& program, const Geometry& geometry, const Uses& us
   if (width == 1) chunks = uses.cost > 100 ? 1 : chunks * 2;
   if (plan->fold_dims > 0 && uses.cost <= 40) chunks = inputs <= 2 ? 4 : 2;
   if (width >= 16) chunks = 1;
+  if (plan->tiles && uses.cost <= 100) chunks = tile_rows(program, geometry, uses, *plan);
   plan->chunks = static_cast<std::uint8_t>(chunks);
 }
 
-/// Elements as rows, a block taking a tile of them, when several operands are read along the same two strides (the
-/// neighbours of a stencil) and the rows fill blocks.
+/// Elements as rows, a block taking a tile of them: where coordinates are needed, and rows fill blocks. What is read
+/// along the same strides (the neighbours of a stencil) is then found in the block's cache, what does not depend on the
+/// row is read once for the tile, and coordinates over two dimensions cost no division.
 bool wants_tiles(const Geometry& geometry, const Uses& uses, const JitPlan& plan) {
   if (plan.kind != JitKind::kElements || plan.n_inner < 2 || plan.wide_index) return false;
+  if (plan.n_inner == 2) return any_nd(plan);
   int alike = 0;
   const std::int64_t* first = nullptr;
   for (std::uint32_t rest = uses.loaded; rest != 0; rest &= rest - 1) {
@@ -210,9 +231,13 @@ bool wants_tiles(const Geometry& geometry, const Uses& uses, const JitPlan& plan
     if (first == nullptr) first = strides;
     alike += strides[0] == first[0] && strides[1] == first[1];
   }
+  return alike >= 3;
+}
+/// The tile's threads have elements, but for a fifth.
+bool fills_tiles(const Geometry& geometry, const JitPlan& plan) {
   const std::int64_t columns = geometry.shape[plan.n_inner - 1];
   const std::int64_t across = std::int64_t(jit_threads(plan)) * plan.width;
-  return alike >= 3 && columns * 10 >= ceil_divide(columns, across) * across * 8;
+  return columns * 10 >= ceil_divide(columns, across) * across * 8;
 }
 
 void spread_elements(JitPlan* plan, JitCall* call) {
@@ -439,12 +464,16 @@ bool plan_program(const Program& program, int multiprocessors, JitPlan* plan, Ji
   plan->kind = folds ? fold_kind(program, geometry, uses.loaded, multiprocessors) : JitKind::kElements;
   plan->single = plan->kind == JitKind::kRowsByBlock && geometry.n_outer == 0;
   plan_addresses(program, geometry, used, plan);
+  plan->tiles = wants_tiles(geometry, uses, *plan);
   plan_width(program, geometry, uses, plan);
+  if (plan->tiles && !fills_tiles(geometry, *plan)) {
+    plan->tiles = false;
+    plan_width(program, geometry, uses, plan);
+  }
   if (folds) {
     spread_fold(multiprocessors, *plan, call);
   } else {
     call->head.size = program.size;
-    plan->tiles = wants_tiles(geometry, uses, *plan);
     spread_elements(plan, call);
   }
   return call->blocks < kNarrowLimit;

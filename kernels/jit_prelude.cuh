@@ -218,6 +218,12 @@ __device__ __forceinline__ unsigned exact_events(const typename P::Arguments& ar
 
 // ---- elements
 
+/// An element of a tile: its number, and its coordinates over the last two dimensions.
+template <class Index>
+struct Spot {
+  Index number, row, column;
+};
+
 /// Where a thread's elements are. A block takes kThreads x kWidth x kChunks neighbours. With kTiles it takes kThreads x
 /// kWidth neighbours of kChunks rows: programs that read several neighbours in all directions find them in its cache.
 /// Elements past the end load some other, which its own thread may already have replaced: their events do not count.
@@ -244,6 +250,14 @@ struct Elements {
     }
   }
   __device__ __forceinline__ Index start(int chunk) const { return first + chunk * (P::kTiles ? columns : kStep); }
+  /// What load_pack and store_pack take.
+  __device__ __forceinline__ auto spot(int chunk) const {
+    if constexpr (P::kSpots) {
+      return Spot<Index>{start(chunk), row + chunk, column};
+    } else {
+      return start(chunk);
+    }
+  }
   __device__ __forceinline__ bool is_real(int chunk, int lane) const {
     return (!P::kTiles || column + lane < columns) && start(chunk) + lane < size;
   }
@@ -258,7 +272,7 @@ __device__ __forceinline__ void run_elements(const typename P::Arguments& args) 
   typename P::Outputs out[P::kChunks][P::kWidth];
   if (elements.whole) {
 #pragma unroll
-    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::load_pack(args, 0, elements.start(chunk), in[chunk]);
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::load_pack(args, 0, elements.spot(chunk), in[chunk]);
   } else {
 #pragma unroll
     for (int chunk = 0; chunk < P::kChunks; ++chunk) {
@@ -288,7 +302,7 @@ __device__ __forceinline__ void run_elements(const typename P::Arguments& args) 
   }
   if (elements.whole) {
 #pragma unroll
-    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::store_pack(args, 0, elements.start(chunk), out[chunk]);
+    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::store_pack(args, 0, elements.spot(chunk), out[chunk]);
   } else {
 #pragma unroll
     for (int chunk = 0; chunk < P::kChunks; ++chunk) {

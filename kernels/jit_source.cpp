@@ -2,7 +2,7 @@
 //
 // The source is one structure, `Fused`, and the kernels that hand it to the loops of jit_prelude.cuh. Its members:
 //
-//     constants    kThreads, kWidth, kChunks; of elements kTiles; of a reduction kFold, kFoldSlot, kHasInitial,
+//     constants    kThreads, kWidth, kChunks; of elements kTiles, kSpots; of a reduction kFold, kFoldSlot, kHasInitial,
 //     kStores, kSingle and
 //                  kWholePacks (its length is a multiple of kWidth)
 //     types        Index, Arguments, Events, Value; Inputs (a member a loaded operand) and Outputs (a member a store)
@@ -208,7 +208,10 @@ class Writer {
     line("struct Fused {");
     line("  static constexpr int kThreads = %d, kWidth = %d, kChunks = %d;", jit_threads(plan_), plan_.width,
          plan_.chunks);
-    if (!folds()) line("  static constexpr bool kTiles = %s;", plan_.tiles ? "true" : "false");
+    if (!folds()) {
+      line("  static constexpr bool kTiles = %s, kSpots = %s;", plan_.tiles ? "true" : "false",
+           has_spots() ? "true" : "false");
+    }
     line("  using Index = %s;", plan_.wide_index ? "std::uint64_t" : "std::uint32_t");
     line("  using Offset = %s;", plan_.wide_offset ? "std::int64_t" : "std::int32_t");
     line("  using Arguments = JitArguments<%d, %d, %d>;", plan_.n_operands, std::max(1, plan_.n_outer + plan_.n_inner),
@@ -254,7 +257,18 @@ class Writer {
     }
     line("    return at;");
     line("  }");
+    if (!has_spots()) return;
+    line("  static __device__ __forceinline__ Place place(const Arguments&, Index outer, const Spot<Index>& spot) {");
+    line("    Place at;");
+    line("    at.outer = outer;");
+    line("    at.inner = spot.number;");
+    if (nd_inner_) line("    at.i = {{spot.row, spot.column}};");
+    line("    return at;");
+    line("  }");
   }
+  /// Elements of tiles over two dimensions come with their coordinates: nothing is divided, and what does not depend on
+  /// the row is loaded once for all rows of the tile.
+  bool has_spots() const { return plan_.tiles && plan_.n_inner == 2; }
 
   static std::string offset(const std::string& index, int k, int d) {
     return " + static_cast<std::int64_t>(static_cast<Offset>(" + index + ") * static_cast<Offset>(args.strides[" +
@@ -332,8 +346,8 @@ class Writer {
   }
 
   void write_load() {
-    line(
-        "  static __device__ __forceinline__ void load(const Arguments& args, Index outer, Index inner, Inputs& in) {");
+    line("  template <class I>");
+    line("  static __device__ __forceinline__ void load(const Arguments& args, Index outer, I inner, Inputs& in) {");
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
     for (const int k : loads_) {
       if (!is_active(k)) continue;
@@ -345,7 +359,8 @@ class Writer {
   bool is_active(int operand) const { return (active_ >> operand & 1) != 0; }
 
   void write_load_pack() {
-    line("  static __device__ __forceinline__ void load_pack(const Arguments& args, Index outer, Index inner,");
+    line("  template <class I>");
+    line("  static __device__ __forceinline__ void load_pack(const Arguments& args, Index outer, I inner,");
     line("                                                   Inputs (&in)[kWidth]) {");
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
     write_places();
@@ -462,7 +477,8 @@ class Writer {
   // ---- stores
 
   void write_store() {
-    line("  static __device__ __forceinline__ void store(const Arguments& args, Index outer, Index inner,");
+    line("  template <class I>");
+    line("  static __device__ __forceinline__ void store(const Arguments& args, Index outer, I inner,");
     line("                                               const Outputs& out) {");
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
     for (std::size_t s = first_store_; s < std::min(stores_.size(), end_store_); ++s) {
@@ -474,7 +490,8 @@ class Writer {
   }
 
   void write_store_pack() {
-    line("  static __device__ __forceinline__ void store_pack(const Arguments& args, Index outer, Index inner,");
+    line("  template <class I>");
+    line("  static __device__ __forceinline__ void store_pack(const Arguments& args, Index outer, I inner,");
     line("                                                    const Outputs (&out)[kWidth]) {");
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
     if (!stores_.empty()) write_places();

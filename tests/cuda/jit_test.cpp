@@ -353,6 +353,31 @@ TEST_F(JitTest, Stencils) {
   }
 }
 
+/// What depends on the row or on the column alone, next to what is contiguous, in tiles of several rows.
+TEST_F(JitTest, BroadcastTiles) {
+  for (const auto& [rows, columns] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{64, 512}, {67, 513}, {3, 1000}, {1, 256}, {21, 770}}) {
+    for (const DType type : {DType::kF64, DType::kF32, DType::kI8}) {
+      SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(columns) + " " + dtype_name(type));
+      const auto size = static_cast<std::int64_t>(itemsize(type));
+      Pair c({rows, columns});
+      const Bytes by_row = values(type, rows * 3, 3), by_column = values(type, columns * 3, 4);
+      for (std::int64_t k = 0; k < 2; ++k) c.operand(type, by_row, {3 * size, 0}, k * size);
+      for (std::int64_t k = 0; k < 2; ++k) c.operand(type, by_column, {0, 3 * size}, k * size);
+      c.operand(type, values(type, rows * columns, 5), {columns * size, size});
+      const int out =
+          c.operand(type, Bytes(static_cast<std::size_t>(rows * columns * size), 0xa5), {columns * size, size});
+      for (int i = 0; i < 5; ++i) c.add(make(Op::kLoad, type, 2 * i, i));
+      c.add(make(Op::subtract, type, 10, 0, 4));
+      c.add(make(Op::subtract, type, 12, 2, 6));
+      c.add(make(Op::multiply, type, 10, 10, 12));
+      c.add(make(Op::add, type, 10, 10, 8));
+      c.add(make(Op::kStore, type, 0, 10, out));
+      expect_same(c);
+    }
+  }
+}
+
 // ---- random programs
 
 class JitRandom : public JitTest, public testing::WithParamInterface<int> {};

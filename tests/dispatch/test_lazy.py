@@ -162,6 +162,71 @@ def test_a_stencil_is_stored_straight_into_the_target():
         np.testing.assert_array_equal(new[1:-1, 1:-1], 0.25 * (v[:-2, 1:-1] + v[2:, 1:-1] + v[1:-1, :-2] + v[1:-1, 2:]))
 
 
+def test_pairwise_distances_are_one_program():
+    p, q = np.random.default_rng(3).normal(size=(2, 60, 3))
+
+    def distances(p, q):
+        return np.sqrt(((p[:, None, :] - q[None, :, :]) ** 2).sum(axis=-1))
+
+    x, y = device(p), device(q)
+    n, d = programs(lambda: distances(x, y))
+    assert n == 1
+    np.testing.assert_array_equal(d, stock(distances, p, q))
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32, np.bool_, np.complex128])
+@pytest.mark.parametrize(
+    "reduce",
+    [
+        lambda a: a.sum(axis=1) * 2,
+        lambda a: -a.sum(axis=1, initial=3, keepdims=True),
+        lambda a: a.prod(axis=1) + 1,
+        lambda a: a.mean(axis=1) * 2,
+        lambda a: np.where(a.any(axis=1), 2, 3),
+        lambda a: a.max(axis=1) + 1,
+    ],
+)
+def test_a_fold_of_a_few_elements_fuses_with_what_follows(length, dtype, reduce):
+    values = (np.random.default_rng(5).normal(size=(30, length)) * 3).astype(dtype)
+    values[3] = -0.0 if dtype != np.bool_ else False
+    x = device(values)
+    n, y = programs(lambda: reduce(x))
+    assert n == 1 or length == 4  # with conversions, four are too many
+    expected = stock(reduce, values)
+    np.testing.assert_array_equal(y, expected)
+    np.testing.assert_array_equal(np.signbit(y.real), np.signbit(expected.real))
+
+
+def test_a_fold_of_a_few_elements_sees_the_array_as_it_was():
+    x = device(np.arange(60.0).reshape(20, 3))
+    total = x.sum(axis=1)
+    x[:, 1] = 0.0
+    rest = x.sum(axis=1)
+    np.testing.assert_array_equal(total, np.arange(60.0).reshape(20, 3).sum(axis=1))
+    np.testing.assert_array_equal(rest, total - np.arange(1.0, 60.0, 3.0))
+
+
+def test_a_fold_of_a_few_elements_of_a_big_program_is_a_fold():
+    values = np.random.default_rng(5).uniform(1, 2, size=(40, 4))
+    x = device(values)
+
+    def body(a):
+        return ((a * 2 + a[::-1] * 3 - a[:, ::-1]) / (a + a[::-1, ::-1])).sum(axis=1)
+
+    n, y = programs(lambda: body(x))
+    assert n == 1
+    np.testing.assert_allclose(y, stock(body, values), rtol=1e-14)
+
+
+def test_a_fold_of_a_few_elements_warns_as_a_reduction():
+    x = device(np.full((20, 3), 1e308))
+    with pytest.warns(RuntimeWarning, match="overflow encountered in reduce"):
+        total = x.sum(axis=1)
+        gpushim.synchronize()
+    assert np.isinf(total).all()
+
+
 def test_masks_are_selects():
     x = device(np.arange(-50.0, 50.0))
 
