@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 #: Calls of main after the first, and seconds after which no further one begins.
-REPEATS, ENOUGH = 3, 4.0
+REPEATS, ENOUGH = 10, 2.0
 
 WORKER = f"""
 import json, runpy, sys, time

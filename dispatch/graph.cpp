@@ -90,7 +90,7 @@ void Graph::unlink(Value* v) noexcept {
 IndexMap* Graph::new_map() {
   if (free_map_ == nullptr) return new IndexMap;
   IndexMap* map = free_map_;
-  std::memcpy(static_cast<void*>(&free_map_), map, sizeof free_map_);
+  std::memcpy(static_cast<void*>(&free_map_), map, sizeof(IndexMap*));
   return map;
 }
 
@@ -103,7 +103,7 @@ void Graph::free_released(Block* block) noexcept {
 
 void Graph::drop_load(Load& load) noexcept {
   if (load.map != nullptr) {
-    std::memcpy(static_cast<void*>(load.map), &free_map_, sizeof free_map_);
+    std::memcpy(static_cast<void*>(load.map), &free_map_, sizeof(IndexMap*));
     free_map_ = std::exchange(load.map, nullptr);
   }
   Block* block = load.block;

@@ -145,7 +145,9 @@ int find_loop(PyUFuncObject* ufunc, const Arguments& arguments, const Operand* o
     for (int i = 0; i < ufunc->nargs; ++i) wanted[i] = static_cast<char>(loop.descriptors[i]->type_num);
   }
   for (int i = 0; i < ufunc->ntypes; ++i) {
-    if (std::memcmp(ufunc->types + i * ufunc->nargs, wanted, static_cast<std::size_t>(ufunc->nargs)) == 0) return i;
+    if (std::memcmp(ufunc->types + std::ptrdiff_t{i} * ufunc->nargs, wanted, static_cast<std::size_t>(ufunc->nargs)) ==
+        0)
+      return i;
   }
   return -1;
 }
@@ -267,7 +269,7 @@ Attempt gufunc_call(const GufuncEntry& entry, PyUFuncObject* ufunc, const Call& 
   }
   int loop = find_loop(ufunc, arguments, operands);
   if (loop < 0) return Attempt::fallback(Reason::dtype);
-  const char* types = ufunc->types + loop * ufunc->nargs;
+  const char* types = ufunc->types + std::ptrdiff_t{loop} * ufunc->nargs;
   DType type[kMost];
   for (int i = 0; i < ufunc->nargs; ++i) {
     if (!to_dtype(types[i], &type[i])) return Attempt::fallback(Reason::dtype);

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "compat/version.h"
 #include "dispatch/array_routes.h"
 #include "dispatch/builder.h"
 #include "dispatch/dense.h"
@@ -49,7 +50,7 @@ class SharedNumbers {
   template <class T>
   T value(int i) const noexcept {
     T value;
-    std::memcpy(&value, static_cast<const char*>(words_.host) + i * 8, sizeof value);
+    std::memcpy(&value, static_cast<const char*>(words_.host) + std::ptrdiff_t{i} * 8, sizeof value);
     return value;
   }
 
@@ -180,7 +181,10 @@ Attempt route_bincount(const Call& call) {
   }
   if (!PyArray_CheckExact(slot[0])) return Attempt::fallback(Reason::subclass);
   if (!read_input(slot[0], &list, &reason)) return Attempt::fallback(reason);
-  if (!list.is_array() || list.ndim != 1 || list.dtype > DType::kU64) return Attempt::fallback(Reason::value);
+  if (!list.is_array() || list.ndim != 1 || list.dtype > DType::kU64 ||
+      (list.dtype == DType::kU64 && compat::numpy_version() < 202)) {
+    return Attempt::fallback(Reason::value);
+  }
   bool weighted = !is_none(slot[1]);
   if (weighted) {
     if (!PyArray_CheckExact(slot[1])) return Attempt::fallback(Reason::subclass);

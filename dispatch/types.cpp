@@ -82,7 +82,7 @@ struct Key {
   std::uint8_t codes[kMaxUfuncOperands];
   std::uint8_t signature;
   std::uint8_t reduction;
-  bool operator==(const Key& other) const noexcept { return std::memcmp(this, &other, sizeof(Key)) == 0; }
+  bool operator==(const Key& other) const noexcept = default;
 };
 static_assert(sizeof(Key) == 16, "compared and hashed as bytes");
 

@@ -41,7 +41,7 @@ void say(const char* text) noexcept {
   // One write, so that lines of several processes do not mix.
   char line[512];
   const std::size_t length = std::min(std::strlen(text), sizeof line - 1);
-  std::memcpy(line, text, length);
+  std::copy_n(text, length, line);
   line[length] = '\n';
   [[maybe_unused]] const ssize_t n = ::write(STDERR_FILENO, line, length + 1);
 }
