@@ -227,6 +227,29 @@ def test_a_fold_of_a_few_elements_warns_as_a_reduction():
     assert np.isinf(total).all()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_host_computes_what_the_device_refuses(capfd):
+    values = np.random.default_rng(7).normal(size=(50, 40))
+    x = device(values)
+
+    def body(x):
+        y = np.exp(x) / 3.0
+        total = y.sum(axis=1)
+        y[:, ::2] = 1.0
+        return y, total, (x - x.max(axis=1, keepdims=True))[::-1], np.log(x[0] * 0.0)
+
+    results = body(x)
+    gpushim._shim.inject_failure(1, 10**6)
+    try:
+        seen = [r.tolist() for r in results]
+    finally:
+        gpushim._shim.inject_failure(0)
+    for mine, r, expected in zip(seen, results, stock(body, values), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-13)
+        np.testing.assert_allclose(r + 0, expected, rtol=1e-13)
+    assert "could not be evaluated" not in capfd.readouterr().err
+
+
 def test_masks_are_selects():
     x = device(np.arange(-50.0, 50.0))
 
