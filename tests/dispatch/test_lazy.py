@@ -138,6 +138,41 @@ def test_reductions_that_are_read_by_broadcast_are_one_program(function, shape):
     np.testing.assert_allclose(s, stock(function, values), rtol=1e-12, atol=1e-13)
 
 
+def test_reductions_over_one_input_fuse_across_other_work():
+    values = np.random.default_rng(2).normal(size=(30, 40))
+    x, z = device(values), device(np.arange(200.0))
+
+    def body(x, z):
+        low = x.min(axis=1)
+        a = np.sqrt(z)
+        high = x.max(axis=1)
+        b = z * 2.0
+        total = (x * x).sum(axis=1)
+        return low, a, high, b, total
+
+    n, results = programs(lambda: body(x, z))
+    if DEVICE == "host":
+        assert n == 2  # the three reductions; the two others
+    for mine, expected in zip(results, stock(body, values, np.arange(200.0)), strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=1e-14)
+
+
+def test_a_reduction_stays_behind_what_it_reads():
+    values = np.random.default_rng(2).normal(size=(30, 40))
+    x = device(values)
+
+    def body(x):
+        low = x.min(axis=1)
+        x[:, 3] = low * 2.0
+        high = x.max(axis=1)
+        x[...] = 1.0
+        return low, high, x.sum(axis=1)
+
+    _, results = programs(lambda: body(x))
+    for mine, expected in zip(results, stock(body, values.copy()), strict=True):
+        np.testing.assert_array_equal(mine, expected)
+
+
 def test_a_mean_waits_for_its_readers_when_its_sum_is_divided_in_place():
     values = np.random.default_rng(1).normal(size=(6, 40))
     x = device(values)
