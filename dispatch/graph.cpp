@@ -445,6 +445,40 @@ void Graph::add_needed(Value* v, std::uint32_t mark, std::vector<Value*>* roots)
   }
 }
 
+/// Does the value, or one that is inlined into it, read one of those?
+bool Graph::needs_any(const Value& v, Value* const* begin, Value* const* end) const noexcept {
+  for (int i = 0; i < v.n_loads; ++i) {
+    const Value* needed = v.loads[i].value;
+    if (needed == nullptr || needed->evaluated) continue;
+    if (std::find(begin, end, needed) != end || (needed->can_inline() && needs_any(*needed, begin, end))) return true;
+  }
+  return false;
+}
+
+/// Moves folds over rows up to the first one of the same shape, so that they can run as one. Roots are in the order of
+/// recording: what stands between depends on no later one. A fold stays where it needs one of them, and where others
+/// load the memory that it replaces.
+void Graph::bring_folds_together(std::vector<Value*>* roots) const {
+  const auto is_row_fold = [](const Value& v) {
+    return v.is_fold() && !v.partial && !v.reduction.sequential && v.reduction.ndim < v.ndim && !v.evaluated;
+  };
+  for (std::size_t i = 0; i + 2 < roots->size(); ++i) {
+    const Value& first = *(*roots)[i];
+    if (!is_row_fold(first)) continue;
+    std::size_t to = i + 1;
+    const std::size_t end = std::min(roots->size(), i + 32);
+    for (std::size_t at = to; at < end && to < i + kernels::kMaxStages; ++at) {
+      Value* v = (*roots)[at];
+      if (!is_row_fold(*v) || !same_shape(first, *v) || v->reduction.ndim != first.reduction.ndim) continue;
+      Value** const all = roots->data();
+      if (at > to && (v->home == nullptr || v->home->readers > 0 || needs_any(*v, all + to, all + at))) continue;
+      std::rotate(all + to, all + at, all + at + 1);
+      ++to;
+    }
+    i = to - 1;
+  }
+}
+
 void Graph::evaluate(std::vector<Value*> roots) {
   if (roots.empty()) return;
   const std::uint32_t mark = ++mark_;
@@ -457,6 +491,7 @@ void Graph::evaluate(std::vector<Value*> roots) {
   }
   std::sort(roots.begin(), roots.end(), [](const Value* a, const Value* b) { return a->number < b->number; });
   roots.erase(std::unique(roots.begin(), roots.end()), roots.end());
+  if (roots.size() > 2 && launch_.runs_rows()) bring_folds_together(&roots);
   for (Value* v : roots) ++v->pins;
   const auto unpin = [&] {
     for (Value* v : roots) {

@@ -25,6 +25,7 @@
 // of memory that is about to be overwritten. A value that was inlined and is needed a second time is stored then, so
 // nothing is computed more than twice.
 //
+// Folds over the same rows are evaluated one after the other, as far as nothing between them stands in the way.
 // Programs that follow one another over the same rows, a fold first, are offered to the executor as one: see
 // kernels/row_program.h. They are built before any of them has run. A fold whose home is taken over, as NumPy's mean
 // does with its sum, moves to memory of its own instead of being evaluated, so that it can wait for what reads it.
@@ -118,6 +119,8 @@ class Graph {
   void add_readers_of(const gpu::Block* block, Value* except, std::vector<Value*>* roots);
   void add_needed(Value* value, std::uint32_t mark, std::vector<Value*>* roots);
   void evaluate(std::vector<Value*> roots);
+  bool needs_any(const Value& value, Value* const* begin, Value* const* end) const noexcept;
+  void bring_folds_together(std::vector<Value*>* roots) const;
   std::size_t build_group(Value* const* roots, std::size_t n);
   std::size_t fuse(Value* const* roots, std::size_t n);
   bool joins(Value* const* group, std::size_t n, const Value& value) const;

@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <utility>
 #include <vector>
 
 #include "dispatch/fp_status.h"
 #include "gpu/error.h"
+#include "kernels/last_resort.h"
 
 namespace gpushim::dispatch {
 
@@ -102,8 +104,25 @@ void Recorder::evaluate_block(gpu::Block* block, gpu::Access access) noexcept {
   Recorder& recorder = get();
   const std::lock_guard guard(recorder.mutex_);
   try {
-    recorder.graph_.settle(block, access);
+    recorder.settle_at_any_price([&] { recorder.graph_.settle(block, access); });
   } catch (const std::exception&) {  // Memory asks again
+  }
+}
+
+/// Whoever asks can't take no for an answer: what the device refuses twice, the host computes.
+template <class Settle>
+void Recorder::settle_at_any_price(Settle&& settle) {
+  try {
+    settle();
+  } catch (const gpu::DeviceError&) {
+    host_computes_ = true;
+    try {
+      settle();
+    } catch (...) {
+      host_computes_ = false;
+      throw;
+    }
+    host_computes_ = false;
   }
 }
 
@@ -120,7 +139,7 @@ bool Recorder::can_repeat(const gpu::Block* block, int times) {
 
 void Recorder::evaluate_all() {
   const std::lock_guard guard(mutex_);
-  graph_.settle_all();
+  settle_at_any_price([this] { graph_.settle_all(); });
 }
 
 void Recorder::evaluate(gpu::Block* block) {
@@ -327,6 +346,7 @@ void Recorder::run(Fuser& fuser) {
 }
 
 bool Recorder::run_rows(FusedProgram* stages, int n) {
+  if (host_computes_) return false;
   // What a stage reads is in memory, or was written by an earlier one.
   struct Written {
     gpu::Block* block;
@@ -380,7 +400,15 @@ bool Recorder::run_rows(FusedProgram* stages, int n) {
 
 void Recorder::launch(kernels::Program& program, kernels::Workspace& workspace, const DevicePtr* addresses) {
   for (int i = 0; i < program.n_operands; ++i) program.operands[i].base = addresses[i];
-  executor_.run(program, workspace);
+  try {
+    executor_.run(program, workspace);
+  } catch (const gpu::DeviceError& error) {
+    if (!host_computes_) throw;
+    static bool said = false;
+    if (!std::exchange(said, true))
+      std::fprintf(stderr, "gpushim: the host computes in place of the device: %s\n", error.what());
+    kernels::run_on_host(program, memory_.device());
+  }
 }
 
 // ---- foreign memory: its owner may change it as soon as the call returns

@@ -128,6 +128,8 @@ class Recorder final : private Graph::Launch {
   bool run_rows(FusedProgram* stages, int n) override;
   bool runs_rows() const noexcept override { return executor_.runs_rows(); }
   void launch(kernels::Program& program, kernels::Workspace& workspace, const gpu::DevicePtr* addresses);
+  template <class Settle>
+  void settle_at_any_price(Settle&& settle);
 
   gpu::Memory& memory_;
   kernels::Executor& executor_;
@@ -136,6 +138,7 @@ class Recorder final : private Graph::Launch {
   Node node_;
   Foreign foreign_[Node::kMaxBindings];
   SharedWords result_words_{};
+  bool host_computes_ = false;  ///< this evaluation may not fail: see settle_at_any_price
   Counters counters_{};
 };
 

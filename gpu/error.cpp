@@ -18,11 +18,12 @@ void broken_invariant(const char* what, const char* file, int line) noexcept {
 
 namespace injection {
 namespace {
-std::atomic<unsigned long> armed{0};
+std::atomic<unsigned long> armed{0}, failures{1};
 std::atomic<unsigned long> asked{0};
 }  // namespace
 
-void arm(unsigned long nth) noexcept {
+void arm(unsigned long nth, unsigned long times) noexcept {
+  failures.store(times, std::memory_order_relaxed);
   asked.store(0, std::memory_order_relaxed);
   armed.store(nth, std::memory_order_relaxed);
 }
@@ -31,7 +32,8 @@ unsigned long requests() noexcept { return asked.load(std::memory_order_relaxed)
 
 bool should_fail() noexcept {
   const unsigned long n = asked.fetch_add(1, std::memory_order_relaxed) + 1;
-  return n == armed.load(std::memory_order_relaxed);
+  const unsigned long first = armed.load(std::memory_order_relaxed);
+  return first != 0 && n >= first && n - first < failures.load(std::memory_order_relaxed);
 }
 }  // namespace injection
 

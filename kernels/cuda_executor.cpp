@@ -6,10 +6,12 @@
 #include "kernels/cuda_executor.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "gpu/cuda_error.h"
 #include "kernels/arg_reduce.h"
 #include "kernels/fast_reduce.h"
+#include "kernels/fast_reduce_plan.h"
 #include "kernels/fast_scan.h"
 #include "kernels/interpreter.h"
 #include "kernels/scan_code.h"
@@ -64,7 +66,23 @@ Program reduction_only(const Program& program, const Program& first) {
   return p;
 }
 
+/// The kernels that programs begin with, the most likely first.
+std::vector<const void*> common_kernels() {
+  std::vector<const void*> kernels = {light_elements(), real_elements(), light_fold()};
+  for (const DType type : {DType::kF64, DType::kF32}) {
+    ReduceKernels tuned{};
+    if (sum_kernels(type, type, &tuned)) kernels.insert(kernels.end(), {tuned.rows_by_block, tuned.rows_by_warp});
+    if (extreme_kernels(true, type, &tuned)) kernels.insert(kernels.end(), {tuned.rows_by_block, tuned.rows_by_warp});
+  }
+  kernels.insert(kernels.end(), {all_fold(), all_elements()});
+  std::erase(kernels, nullptr);
+  return kernels;
+}
+
 }  // namespace
+
+CudaExecutor::CudaExecutor(gpu::CudaDevice& device)
+    : launcher_(device), jit_(JitSettings::from_environment(), common_kernels()) {}
 
 void CudaExecutor::run(const Program& program, Workspace& workspace) {
   const gpu::ContextGuard guard = launcher_.device().use();

@@ -18,7 +18,7 @@ namespace gpushim::kernels {
 /// Calls are made under dispatch's lock, one at a time.
 class CudaExecutor final : public Executor {
  public:
-  explicit CudaExecutor(gpu::CudaDevice& device) : launcher_(device), jit_(JitSettings::from_environment()) {}
+  explicit CudaExecutor(gpu::CudaDevice& device);
 
   void run(const Program& program, Workspace& workspace) override;
   bool try_rows(const Program* const* stages, int n) override;

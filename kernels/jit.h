@@ -18,7 +18,7 @@
 //
 // Invariants. Results are the interpreter's, bit for bit, but for the order in which a reduction folds. Calls come one
 // at a time, under dispatch's lock; the thread touches jobs and entries' states alone, no Python and no coherent
-// memory. It starts at the first job. Whoever ends the process calls `stop` first: a process that exits while NVRTC
+// memory. It starts at the first program. Whoever ends the process calls `stop` first: a process that exits while NVRTC
 // compiles dies of SIGSEGV, as NVRTC loads libraries meanwhile, whose exit handlers run before any registered earlier.
 // In a forked child, where there is no such thread, the JIT is off.
 //
@@ -55,6 +55,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/executor.h"
 #include "kernels/jit_plan.h"
@@ -86,7 +87,8 @@ struct JitCounters {
 
 class Jit {
  public:
-  explicit Jit(JitSettings settings);
+  /// preload: precompiled kernels that programs begin with; the thread loads them while the first ones are recorded.
+  explicit Jit(JitSettings settings, std::vector<const void*> preload = {});
   ~Jit();
   Jit(const Jit&) = delete;
   Jit& operator=(const Jit&) = delete;
@@ -110,14 +112,16 @@ class Jit {
 
   bool run(const Program& program, const JitPlan& plan, JitCall& call, Launcher& launcher, Workspace* workspace);
   JitEntry* find(const JitSignature& signature);
+  JitWorker& worker(Launcher& launcher);
   /// Adds a run, and submits the job that is due.
   void count(const Program& program, const JitPlan& plan, JitEntry* entry, Launcher& launcher);
   void launch(const Program& program, const JitPlan& plan, JitCall& call, const JitEntry& entry, Launcher& launcher,
               Workspace* workspace);
 
   JitSettings settings_;
+  std::vector<const void*> preload_;
   std::unique_ptr<Table> table_;
-  JitWorker* worker_ = nullptr;  ///< at the first job
+  JitWorker* worker_ = nullptr;  ///< at the first program
   std::uint64_t launched_ = 0, interpreted_ = 0;
 };
 

@@ -14,6 +14,7 @@ struct JitHeader {
   char* states;                                  ///< [segment][result], when there is more than one segment
   std::int64_t x_log2;                           ///< columns: threads of a block along the results
   std::uint32_t* ticket;                         ///< of a single result: zero, counts the blocks that are done
+  std::int64_t keep;                             ///< of a single result: elements that stay in the L2 cache
   Constant initial;
   FpTarget fp;
 };

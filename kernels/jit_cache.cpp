@@ -94,6 +94,15 @@ std::string JitCache::path(const JitKey& key) const {
   return folder_ + name + kSuffix;
 }
 
+bool JitCache::is_empty() const {
+  std::error_code error;
+  if (folder_.empty()) return true;
+  for (fs::directory_iterator at(folder_, error), end; !error && at != end; at.increment(error)) {
+    if (at->path().extension() == kSuffix) return false;
+  }
+  return true;
+}
+
 bool JitCache::read(const JitKey& key, std::string* cubin) const {
   if (folder_.empty()) return false;
   const File file(open(path(key).c_str(), O_RDONLY | O_CLOEXEC));

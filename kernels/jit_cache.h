@@ -25,6 +25,9 @@ class JitCache {
   bool read(const JitKey& key, std::string* cubin) const;
   void write(const JitKey& key, const std::string& cubin) const;
 
+  /// Nothing can be read: there is no entry, or no folder.
+  bool is_empty() const;
+
   std::string path(const JitKey& key) const;
 
  private:

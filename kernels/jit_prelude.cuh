@@ -40,6 +40,29 @@ template <class T, int kWidth>
 __device__ __forceinline__ Pack<T, kWidth> load_pack(const char* address) {
   return *reinterpret_cast<const Pack<T, kWidth>*>(address);
 }
+/// What is read once passes through the L2 cache, and evicts nothing but itself, unless it is to be kept.
+template <class T, int kWidth>
+__device__ __forceinline__ Pack<T, kWidth> load_passing(const char* address, bool keep) {
+#if __CUDA_ARCH__ >= 800
+  if constexpr (sizeof(Pack<T, kWidth>) % 16 == 0) {
+    std::uint64_t kept, passing;
+    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(kept));
+    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(passing));
+    const std::uint64_t policy = keep ? kept : passing;
+    Pack<T, kWidth> pack;
+#pragma unroll
+    for (int i = 0; i < static_cast<int>(sizeof pack) / 16; ++i) {
+      uint4 bits;
+      asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+                   : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                   : "l"(address + 16 * i), "l"(policy));
+      __builtin_memcpy(reinterpret_cast<char*>(&pack) + 16 * i, &bits, 16);
+    }
+    return pack;
+  }
+#endif
+  return load_pack<T, kWidth>(address);
+}
 template <class T, int kWidth>
 __device__ __forceinline__ void store_pack(char* address, const Pack<T, kWidth>& pack) {
   *reinterpret_cast<Pack<T, kWidth>*>(address) = pack;

@@ -364,10 +364,12 @@ class Writer {
     line("                                                   Inputs (&in)[kWidth]) {");
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
     write_places();
+    const bool passes = plan_.single && stores_.empty();
+    if (passes) line("    const bool keep = static_cast<std::int64_t>(inner) < args.head.keep;");
     for (const int k : loads_) {  // all loads before the first use
       if (is_active(k) && plan_.operands[k].pack) {
-        line("    const auto p%d = kernels::load_pack<%s, kWidth>(%s);", k, c_type(plan_.operands[k].dtype),
-             address(k).c_str());
+        line("    const auto p%d = kernels::%s<%s, kWidth>(%s%s);", k, passes ? "load_passing" : "load_pack",
+             c_type(plan_.operands[k].dtype), address(k).c_str(), passes ? ", keep" : "");
       }
     }
     line("#pragma unroll");

@@ -42,8 +42,13 @@ void say_once(const std::string& text) {
 
 }  // namespace
 
-JitWorker::JitWorker(gpu::CudaDevice& device, JitCache cache, std::string dump_folder)
-    : device_(device), cache_(std::move(cache)), dump_folder_(std::move(dump_folder)) {}
+JitWorker::JitWorker(gpu::CudaDevice& device, JitCache cache, std::string dump_folder, std::vector<const void*> preload)
+    : device_(device), cache_(std::move(cache)), dump_folder_(std::move(dump_folder)), preload_(std::move(preload)) {}
+
+void JitWorker::start_early() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!stopping_ && !running_) start();
+}
 
 void JitWorker::submit(const JitJob& job) {
   const std::lock_guard lock(mutex_);
@@ -85,6 +90,7 @@ void JitWorker::stop() noexcept {
 void JitWorker::loop() {
   block_signals();
   pthread_setname_np(pthread_self(), "gpushim-jit");
+  load_kernels();
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
@@ -102,6 +108,24 @@ void JitWorker::loop() {
   changed_.notify_all();
 }
 
+/// The driver loads a kernel's code when it is first asked for: up to 15 ms for the largest. The program's first
+/// evaluation should not have to.
+void JitWorker::load_kernels() noexcept {
+  for (const void* kernel : preload_) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (stopping_) return;
+    }
+    try {
+      const gpu::ContextGuard guard = device_.use();
+      cudaFuncAttributes attributes;
+      (void)cudaFuncGetAttributes(&attributes, kernel);
+    } catch (const std::exception&) {  // whoever needs the kernel will say so
+      return;
+    }
+  }
+}
+
 void JitWorker::run(const JitJob& job) {
   try {
     std::string cubin;
@@ -113,6 +137,11 @@ void JitWorker::run(const JitJob& job) {
 }
 
 bool JitWorker::find_or_compile(const JitJob& job, std::string* cubin) {
+  // Opening the compiler takes the loader's and the memory map's locks for milliseconds: not for nothing.
+  if (!job.may_compile && cache_.is_empty()) {
+    job.entry->state.store(JitState::kAbsent, std::memory_order_release);
+    return false;
+  }
   if (!open_compiler()) {
     job.entry->state.store(JitState::kFailed);
     return false;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "gpu/cuda_device.h"
 #include "kernels/jit_cache.h"
@@ -46,7 +47,11 @@ struct JitJob {
 /// Made with new and never freed: the thread may be inside NVRTC while the process goes.
 class JitWorker {
  public:
-  JitWorker(gpu::CudaDevice& device, JitCache cache, std::string dump_folder);
+  /// preload: kernels whose code the thread loads before its first job.
+  JitWorker(gpu::CudaDevice& device, JitCache cache, std::string dump_folder, std::vector<const void*> preload);
+
+  /// Starts the thread, if it does not run.
+  void start_early() noexcept;
 
   void submit(const JitJob& job);
   void wait_idle();
@@ -58,6 +63,7 @@ class JitWorker {
  private:
   bool start();
   void loop();
+  void load_kernels() noexcept;
   void run(const JitJob& job);
   bool find_or_compile(const JitJob& job, std::string* cubin);
   bool open_compiler();
@@ -68,6 +74,7 @@ class JitWorker {
   gpu::CudaDevice& device_;
   const JitCache cache_;
   const std::string dump_folder_;
+  const std::vector<const void*> preload_;
   pid_t owner_ = 0;  ///< the process that has the thread
 
   std::mutex mutex_;  ///< guards the next five

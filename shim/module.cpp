@@ -309,10 +309,10 @@ PyObject* trim(PyObject*, PyObject* keep) {
   Py_RETURN_NONE;
 }
 
-PyObject* inject_failure(PyObject*, PyObject* nth) {
-  unsigned long n = PyLong_AsUnsignedLong(nth);
-  if (PyErr_Occurred()) return nullptr;
-  gpu::injection::arm(n);
+PyObject* inject_failure(PyObject*, PyObject* args) {
+  unsigned long nth = 0, times = 1;
+  if (!PyArg_ParseTuple(args, "k|k", &nth, &times)) return nullptr;
+  gpu::injection::arm(nth, times);
   Py_RETURN_NONE;
 }
 
@@ -338,7 +338,7 @@ PyMethodDef kMethods[] = {
     {"memory_info", memory_info, METH_NOARGS, "Live and pooled blocks, device and pinned bytes."},
     {"system_info", system_info, METH_NOARGS, "The device and the build."},
     {"trim", trim, METH_O, "Return pooled memory to the system, keeping at most so many bytes."},
-    {"inject_failure", inject_failure, METH_O, "Make the n-th next allocation or launch fail (tests)."},
+    {"inject_failure", inject_failure, METH_VARARGS, "inject_failure(nth, times=1): make the n-th next allocation or launch fail, and those after it (tests)."},
     {"injected_requests", injected_requests, METH_NOARGS, "Allocations and launches since the last inject_failure."},
     {"cuda_built_in", cuda_built_in, METH_NOARGS, "Whether the CUDA device was built."},
     {nullptr, nullptr, 0, nullptr}};

@@ -2,7 +2,7 @@
 
 A program is a list of steps over a pool of arrays that grows and shrinks: element-wise calls, views, in-place and
 overlapping updates, masks, reductions, host reads and writes, deletions. Values stay small integers, so that sums are
-exact whatever their order. GPUSHIM_FUZZ_EXAMPLES sets how many programs are tried. GPUSHIM_FUZZ_LARGE=1 takes arrays that are
+exact whatever their order. fuzz.py runs many of them in many processes. GPUSHIM_FUZZ_EXAMPLES sets how many programs are tried. GPUSHIM_FUZZ_LARGE=1 takes arrays that are
 big enough for packs, tails and blocks; with GPUSHIM_JIT_ALWAYS=1 and GPUSHIM_TEST_DEVICE=cuda, compiled kernels run all.
 """
 
@@ -27,17 +27,20 @@ SLICES = [np.s_[1:], np.s_[:-1], np.s_[::2], np.s_[::-1], np.s_[1:-1], np.s_[1:4
 LARGE = os.environ.get("GPUSHIM_FUZZ_LARGE") == "1"
 
 
-def start():
-    rng = np.random.default_rng(5)
+def start(variant=0):
+    """The arrays that a program begins with. Variants have other values and sizes, but layouts of the same kinds, so that
+    most of them run the same compiled kernels."""
+    rng = np.random.default_rng(5 + variant)
     if LARGE:
+        rows, columns, flat = 12 + 8 * (variant % 5), 258 + 256 * (variant % 3), 3001 + 2 * variant
         return [
-            rng.integers(-8, 9, (12, 258)).astype(np.float64),
-            rng.integers(-8, 9, (258,)).astype(np.float64),
-            rng.integers(-8, 9, (12, 1)).astype(np.float32),
-            rng.integers(-8, 9, (33, 12, 1)).astype(np.int64),
-            rng.integers(0, 2, (12, 258)).astype(np.bool_),
-            rng.integers(-8, 9, (3001,)).astype(np.float64),
-            rng.integers(-8, 9, (12, 258)).astype(np.float32),
+            rng.integers(-8, 9, (rows, columns)).astype(np.float64),
+            rng.integers(-8, 9, (columns,)).astype(np.float64),
+            rng.integers(-8, 9, (rows, 1)).astype(np.float32),
+            rng.integers(-8, 9, (33, rows, 1)).astype(np.int64),
+            rng.integers(0, 2, (rows, columns)).astype(np.bool_),
+            rng.integers(-8, 9, (flat,)).astype(np.float64),
+            rng.integers(-8, 9, (rows, columns)).astype(np.float32),
         ]
     return [
         rng.integers(-8, 9, (4, 6)).astype(np.float64),
@@ -153,8 +156,8 @@ def step(pool, seen, code, i, j, k):
         np.clip(a, -16, 16, out=a)
 
 
-def play(steps):
-    pool, seen = start(), []
+def play(steps, variant=0):
+    pool, seen = start(variant), []
     for code, i, j, k in steps:
         try:
             step(pool, seen, code, i, j, k)
