@@ -46,9 +46,14 @@ bool is_view_in(int ndim, const std::int64_t* shape, const std::int64_t* strides
 
 /// The new shape of reshape: ints, or one sequence of them; one of them may be -1.
 bool read_new_shape(PyObject* const* items, Py_ssize_t n, std::int64_t size, int* ndim, std::int64_t* shape) noexcept {
-  if (n == 1 && (PyTuple_CheckExact(items[0]) || PyList_CheckExact(items[0]))) {
-    n = PySequence_Fast_GET_SIZE(items[0]);
-    items = PySequence_Fast_ITEMS(items[0]);
+  compat::PyRef sequence;
+  const bool is_array = PyArray_CheckExact(items[0]) && PyArray_NDIM(reinterpret_cast<PyArrayObject*>(items[0])) == 1;
+  if (n == 1 && (PyTuple_CheckExact(items[0]) || PyList_CheckExact(items[0]) || is_array)) {
+    sequence = compat::steal(PySequence_Fast(items[0], ""));
+    if (!sequence) PyErr_Clear();
+    if (!sequence) return false;
+    n = PySequence_Fast_GET_SIZE(sequence.get());
+    items = PySequence_Fast_ITEMS(sequence.get());
   }
   if (n < 1 || n > kMaxArrayDims) return false;
   int open = -1;
