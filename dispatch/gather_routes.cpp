@@ -349,13 +349,13 @@ Attempt ufunc_at(const UfuncEntry& entry, const Call& call) {
   }
   const Errors errors;
   if (errors.unsupported(false) || errors.strict) return Attempt::fallback(Reason::errstate);
-  // NumPy's loop over one dimension warns in the ufunc's name and its general loop in its own, where comparing is silent.
+  // NumPy's loop over one dimension warns in the ufunc's name and its general loop in its own, where comparing is
+  // silent.
   const bool plain = self.ndim == 1 && PyArray_CheckExact(call.args[1]) &&
                      PyArray_NDIM(reinterpret_cast<PyArrayObject*>(call.args[1])) == 1 &&
                      (!value.is_array() || (value.ndim <= 1 && value.dtype == self.dtype));
   const bool silent = !plain && (entry.ops[0] == kernels::Op::maximum || entry.ops[0] == kernels::Op::minimum);
-  const FoldAs fold{entry.ops[0],
-                    silent ? 0 : FpStatus::get().word_for(plain ? entry.ufunc->name : "at", errors.mask)};
+  const FoldAs fold{entry.ops[0], silent ? 0 : FpStatus::get().word_for(plain ? entry.ufunc->name : "at", errors.mask)};
   return store_fancy(self, call.args[1], call.args[2], &fold);
 }
 
@@ -547,6 +547,9 @@ Attempt route_repeat(const Call& call) {
   Reason reason;
   NewArray flat_holder;
   Py_ssize_t repeats;
+  if (call.sort(names, 3, slot) && slot[1] && PyArray_CheckExact(slot[1]) && PyArray_CheckExact(slot[0])) {
+    return repeat_counts(slot[0], slot[1], slot[2]);
+  }
   if (!call.sort(names, 3, slot) || !slot[1] || PyArray_Check(slot[1]) || !as_index(slot[1], &repeats) || repeats < 1) {
     return Attempt::fallback(Reason::not_implemented);
   }

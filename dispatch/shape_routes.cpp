@@ -1,5 +1,5 @@
-// Functions that change an array's shape or order, where that takes a copy: reshape, ravel, asarray, asfortranarray; and
-// np.array of a list of arrays. Host code, under the GIL.
+// Functions that change an array's shape or order, where that takes a copy: reshape, ravel, asarray, asfortranarray;
+// and np.array of a list of arrays. Host code, under the GIL.
 #include "dispatch/array_routes.h"
 #include "dispatch/assign.h"
 #include "dispatch/copies.h"
@@ -118,7 +118,8 @@ Attempt route_reshape(const Call& call) {
   if (self.size() == 0) return Attempt::fallback(Reason::empty);
   int ndim;
   std::int64_t shape[kMaxArrayDims];
-  if (!read_new_shape(call.args + 1, call.nargs - 1, self.size(), &ndim, shape)) return Attempt::fallback(Reason::value);
+  if (!read_new_shape(call.args + 1, call.nargs - 1, self.size(), &ndim, shape))
+    return Attempt::fallback(Reason::value);
   return reshaped(self, ndim, shape, order);
 }
 
@@ -153,8 +154,8 @@ Attempt route_asarray(const Call& call) {
   if (!read_array(slot[0], &self, &reason)) return Attempt::fallback(reason);
   const int type_num = as_type_num(slot[1]);
   if (type_num == -2) return Attempt::fallback(Reason::dtype);
-  const bool laid_out = order == 'K' || (order == 'C' ? PyArray_IS_C_CONTIGUOUS(self.array)
-                                                      : PyArray_IS_F_CONTIGUOUS(self.array));
+  const bool laid_out =
+      order == 'K' || (order == 'C' ? PyArray_IS_C_CONTIGUOUS(self.array) : PyArray_IS_F_CONTIGUOUS(self.array));
   PyArray_Descr* descr = PyArray_DESCR(self.array);
   if (type_num == -1 || type_num == descr->type_num) {
     if (laid_out && slot[4] != Py_True) return Attempt::success(compat::borrow(slot[0]).release());
@@ -186,8 +187,8 @@ Attempt array_of_arrays(PyObject* list) {
   for (Py_ssize_t i = 0; i < n; ++i) {
     if (!read_array(items[i], &parts[i], &reason)) return Attempt::fallback(reason);
     const Operand& first = parts[0];
-    bool same = parts[i].ndim == first.ndim && parts[i].dtype == first.dtype && first.ndim > 0 &&
-                first.ndim < kMaxArrayDims;
+    bool same =
+        parts[i].ndim == first.ndim && parts[i].dtype == first.dtype && first.ndim > 0 && first.ndim < kMaxArrayDims;
     for (int d = 0; same && d < first.ndim; ++d) same = parts[i].shape[d] == first.shape[d];
     if (!same) return Attempt::fallback(Reason::value);
     all[i] = &parts[i];

@@ -68,10 +68,9 @@ FoldStep find_step(Op op, DType type) {
 #define GPUSHIM_FOLD_AT(kOp, T) \
   case DType::T:                \
     return &fold_element<Op::kOp, CType<DType::T>>;
-#define GPUSHIM_FOLD_AT_OP(kOp, TYPES)                                    \
-  case Op::kOp:                                                           \
-    switch (type) { GPUSHIM_TYPES_##TYPES(GPUSHIM_FOLD_AT, kOp) default : \
-        return nullptr; }
+#define GPUSHIM_FOLD_AT_OP(kOp, TYPES) \
+  case Op::kOp:                        \
+    switch (type) { GPUSHIM_TYPES_##TYPES(GPUSHIM_FOLD_AT, kOp) default : return nullptr; }
   switch (op) {
     GPUSHIM_FOLDS_AT(GPUSHIM_FOLD_AT_OP)
     default:
@@ -96,9 +95,9 @@ void run_fold_at(const FoldAt& work) {
   for (std::int64_t i = 0; i < size; ++i) {
     void* target = reinterpret_cast<void*>(work.target + offset_of(space, work.target_strides, i) +
                                            offsets[static_cast<std::size_t>(i)]);
-    events |= step(target, work.constant ? static_cast<const void*>(&work.value)
-                                         : reinterpret_cast<const void*>(
-                                               work.plain + offset_of(space, work.plain_strides, i)));
+    events |= step(target, work.constant
+                               ? static_cast<const void*>(&work.value)
+                               : reinterpret_cast<const void*>(work.plain + offset_of(space, work.plain_strides, i)));
   }
   report_events(work.fp_status, events);
 }

@@ -50,7 +50,8 @@ struct Indexed : Task {
   X(minimum, ALL)           \
   X(bitwise_and, BOOL_INTEGERS) X(bitwise_or, BOOL_INTEGERS) X(bitwise_xor, BOOL_INTEGERS)
 
-/// ufunc.at: target[index(i)] = target[index(i)] op plain[i] for one i after the other, in C order. As a scatter; no cycle.
+/// ufunc.at: target[index(i)] = target[index(i)] op plain[i] for one i after the other, in C order. As a scatter; no
+/// cycle.
 struct FoldAt final : Indexed {
   Op op;
   DType type;

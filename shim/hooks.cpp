@@ -573,6 +573,9 @@ struct MethodHook {
   ROW(a, compress, "ndarray.compress", dispatch::route_compress, Interest::kArguments)                    \
   ROW(a, nonzero, "ndarray.nonzero", dispatch::route_nonzero, Interest::kArguments)                       \
   ROW(a, repeat, "ndarray.repeat", dispatch::route_repeat, Interest::kArguments)                          \
+  ROW(a, choose, "ndarray.choose", dispatch::route_choose, Interest::kArguments)                          \
+  ROW(m, packbits, "packbits", dispatch::route_packbits, Interest::kArguments)                            \
+  ROW(m, unpackbits, "unpackbits", dispatch::route_unpackbits, Interest::kArguments)                      \
   ROW(g, random, "Generator.random", dispatch::route_random, Interest::kAlways)                           \
   ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)                        \
   ROW(g, integers, "Generator.integers", dispatch::route_integers, Interest::kAlways)
