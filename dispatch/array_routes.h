@@ -26,6 +26,12 @@ Attempt array_of_arrays(PyObject* list);  ///< np.array of a list or tuple of ar
 // select_routes.cpp
 Attempt route_where(const Call& call);
 Attempt route_concatenate(const Call& call);
+// choose_routes.cpp
+Attempt route_choose(const Call& call);
+Attempt repeat_counts(PyObject* array, PyObject* counts, PyObject* axis);  ///< repeat with an array of counts
+// bit_routes.cpp
+Attempt route_packbits(const Call& call);
+Attempt route_unpackbits(const Call& call);
 // create_routes.cpp
 Attempt route_arange(const Call& call);
 Attempt route_empty_like(const Call& call);

@@ -143,7 +143,8 @@ Attempt route_array(const Call& call) {
   PyObject* slot[8];
   Operand source;
   Reason reason;
-  if (call.nargs == 1 && call.n_keywords() == 0 && (PyList_CheckExact(call.args[0]) || PyTuple_CheckExact(call.args[0]))) {
+  if (call.nargs == 1 && call.n_keywords() == 0 &&
+      (PyList_CheckExact(call.args[0]) || PyTuple_CheckExact(call.args[0]))) {
     return array_of_arrays(call.args[0]);
   }
   if (call.nargs < 1 || !PyArray_CheckExact(call.args[0])) return Attempt::fallback(Reason::subclass);

@@ -8,6 +8,8 @@
 #include "dispatch/indexing.h"
 #include "dispatch/placement.h"
 #include "dispatch/recorder.h"
+#include "dispatch/reduction.h"
+#include "dispatch/ufunc_route.h"
 
 namespace gpushim::dispatch {
 
@@ -236,41 +238,9 @@ Attempt put_flat(const Operand& self, const Operand& positions, bool repeats, Ou
   return Attempt::success(compat::borrow(Py_None).release());
 }
 
-}  // namespace
-
-// ---- a[key], a[key] = value
-
-Attempt get_item(PyObject* object, PyObject* key) {
-  Operand self;
+/// self[key] = value, or the fold of both.
+Attempt store_fancy(const Operand& self, PyObject* key, PyObject* value, const FoldAs* fold) {
   Reason reason;
-  if (!read_self(object, &self, &reason)) return Attempt::fallback(reason);
-  if (self.size() == 0) return Attempt::fallback(Reason::empty);
-  Operand mask;
-  if (PyArray_CheckExact(key) && PyArray_TYPE(reinterpret_cast<PyArrayObject*>(key)) == NPY_BOOL) {
-    if (!read_input(key, &mask, &reason)) return Attempt::fallback(reason);
-    bool fits = mask.is_array() && mask.ndim == self.ndim;
-    for (int d = 0; fits && d < mask.ndim; ++d) fits = mask.shape[d] == self.shape[d];
-    if (fits) {
-      const Operand* all[] = {&self, &mask};
-      Work work{self.size(), 0, 3};
-      if (!worth_device(all, 2, work, &reason)) return Attempt::fallback(reason);
-      return select_elements(self, mask);
-    }
-  }
-  // What a host-resident array costs is looked at before a mask in the key is counted.
-  const Operand* all[] = {&self};
-  Work work{self.size(), 0, 1};
-  if (!self.on_device() && !worth_device(all, 1, work, &reason)) return Attempt::fallback(reason);
-  Fancy fancy;
-  if (!parse_key(self, key, &fancy, &reason)) return Attempt::fallback(reason);
-  if (!worth(self, fancy, &reason)) return Attempt::fallback(reason);
-  return gather_new(self, fancy);
-}
-
-Attempt set_item_fancy(PyObject* object, PyObject* key, PyObject* value) {
-  Operand self;
-  Reason reason;
-  if (!read_output(object, &self, &reason)) return Attempt::fallback(reason);
   if (self.ndim == 0 || self.size() == 0) return Attempt::fallback(Reason::empty);
   const Operand* all[] = {&self};
   Work work{self.size(), 0, 1};
@@ -310,8 +280,84 @@ Attempt set_item_fancy(PyObject* object, PyObject* key, PyObject* value) {
     }
   }
   plain_order(fancy, strides, plain);
-  if (!scatter(self, fancy, source, plain, 0, &reason)) return Attempt::fallback(reason);
+  if (!scatter(self, fancy, source, plain, 0, &reason, fold)) return Attempt::fallback(reason);
   return Attempt::success(compat::borrow(Py_None).release());
+}
+
+}  // namespace
+
+// ---- a[key], a[key] = value
+
+Attempt get_item(PyObject* object, PyObject* key) {
+  Operand self;
+  Reason reason;
+  if (!read_self(object, &self, &reason)) return Attempt::fallback(reason);
+  if (self.size() == 0) return Attempt::fallback(Reason::empty);
+  Operand mask;
+  if (PyArray_CheckExact(key) && PyArray_TYPE(reinterpret_cast<PyArrayObject*>(key)) == NPY_BOOL) {
+    if (!read_input(key, &mask, &reason)) return Attempt::fallback(reason);
+    bool fits = mask.is_array() && mask.ndim == self.ndim;
+    for (int d = 0; fits && d < mask.ndim; ++d) fits = mask.shape[d] == self.shape[d];
+    if (fits) {
+      const Operand* all[] = {&self, &mask};
+      Work work{self.size(), 0, 3};
+      if (!worth_device(all, 2, work, &reason)) return Attempt::fallback(reason);
+      return select_elements(self, mask);
+    }
+  }
+  // What a host-resident array costs is looked at before a mask in the key is counted.
+  const Operand* all[] = {&self};
+  Work work{self.size(), 0, 1};
+  if (!self.on_device() && !worth_device(all, 1, work, &reason)) return Attempt::fallback(reason);
+  Fancy fancy;
+  if (!parse_key(self, key, &fancy, &reason)) return Attempt::fallback(reason);
+  if (!worth(self, fancy, &reason)) return Attempt::fallback(reason);
+  return gather_new(self, fancy);
+}
+
+Attempt set_item_fancy(PyObject* object, PyObject* key, PyObject* value) {
+  Operand self;
+  Reason reason;
+  if (!read_output(object, &self, &reason)) return Attempt::fallback(reason);
+  return store_fancy(self, key, value, nullptr);
+}
+
+Attempt ufunc_at(const UfuncEntry& entry, const Call& call) {
+  Operand self, value;
+  Reason reason;
+  if (call.nargs != 3 || call.n_keywords() != 0 || entry.ufunc->nin != 2 || entry.n_ops != 1) {
+    return Attempt::fallback(Reason::not_implemented);
+  }
+  if (!read_output(call.args[0], &self, &reason) || !read_input(call.args[2], &value, &reason)) {
+    return Attempt::fallback(reason);
+  }
+  if (!is_fancy_key(call.args[1])) return Attempt::fallback(Reason::not_implemented);
+  // A Python number is an array here, and so of a definite type.
+  std::uint8_t code = value.code;
+  if (code == kPythonInt) {
+    int overflow;
+    PyLong_AsLongLongAndOverflow(call.args[2], &overflow);
+    if (overflow != 0) return Attempt::fallback(Reason::value);
+    code = NPY_LONG;
+  } else if (code == kPythonFloat || code == kPythonComplex) {
+    code = code == kPythonFloat ? NPY_DOUBLE : NPY_CDOUBLE;
+  }
+  const std::uint8_t codes[kMaxUfuncOperands] = {self.code, code, kNone, kNone, kNone};
+  const Loop& loop = resolve_loop(entry.ufunc, codes, kNone, false);
+  if (!loop.valid || loop.types[0] != self.dtype || loop.types[1] != self.dtype || loop.types[2] != self.dtype ||
+      !kernels::folds_at(entry.ops[0], self.dtype)) {
+    return Attempt::fallback(Reason::dtype);
+  }
+  const Errors errors;
+  if (errors.unsupported(false) || errors.strict) return Attempt::fallback(Reason::errstate);
+  // NumPy's loop over one dimension warns in the ufunc's name and its general loop in its own, where comparing is
+  // silent.
+  const bool plain = self.ndim == 1 && PyArray_CheckExact(call.args[1]) &&
+                     PyArray_NDIM(reinterpret_cast<PyArrayObject*>(call.args[1])) == 1 &&
+                     (!value.is_array() || (value.ndim <= 1 && value.dtype == self.dtype));
+  const bool silent = !plain && (entry.ops[0] == kernels::Op::maximum || entry.ops[0] == kernels::Op::minimum);
+  const FoldAs fold{entry.ops[0], silent ? 0 : FpStatus::get().word_for(plain ? entry.ufunc->name : "at", errors.mask)};
+  return store_fancy(self, call.args[1], call.args[2], &fold);
 }
 
 // ---- functions and methods
@@ -503,6 +549,9 @@ Attempt route_repeat(const Call& call) {
   Reason reason;
   NewArray flat_holder;
   Py_ssize_t repeats;
+  if (call.sort(names, 3, slot) && slot[1] && PyArray_CheckExact(slot[1]) && PyArray_CheckExact(slot[0])) {
+    return repeat_counts(slot[0], slot[1], slot[2]);
+  }
   if (!call.sort(names, 3, slot) || !slot[1] || PyArray_Check(slot[1]) || !as_index(slot[1], &repeats) || repeats < 1) {
     return Attempt::fallback(Reason::not_implemented);
   }

@@ -323,7 +323,8 @@ bool read_source(const Operand& target, PyObject* object, Source* out, Reason* r
 namespace {
 
 /// Fills the task's geometry and binds target and index arrays.
-bool begin(Indexed** made, const Operand& target, const Fancy& key, const std::int64_t* plain_strides, bool keep_order,
+template <class Task>
+bool begin(Task** made, const Operand& target, const Fancy& key, const std::int64_t* plain_strides, bool keep_order,
            Reason* reason) {
   *reason = Reason::layout;
   Space space;
@@ -361,7 +362,7 @@ bool begin(Indexed** made, const Operand& target, const Fancy& key, const std::i
   const int n_fancy = space.coalesce(fancy_ndim);
   if (space.ndim > kernels::kMaxDims) return false;
   Recorder& recorder = Recorder::get();
-  Indexed& work = recorder.next<Indexed>();
+  Task& work = recorder.next<Task>();
   work.scatter = work.constant = work.may_repeat = work.guarded = false;
   work.mode = key.mode;
   work.itemsize = static_cast<std::uint8_t>(kernels::itemsize(target.dtype));
@@ -417,7 +418,7 @@ bool gather(const Operand& target, const Fancy& key, const Operand& result, cons
 }
 
 bool scatter(const Operand& target, Fancy& key, Source& source, const std::int64_t* plain_strides, std::int64_t cycle,
-             Reason* reason) {
+             Reason* reason, const FoldAs* fold) {
   for (int k = 0; k < key.n_arrays; ++k) {
     const Operand& array = key.index[k];
     if (!source.constant && key.repeats) {  // NumPy goes through the arrays in the order of their memory
@@ -441,13 +442,22 @@ bool scatter(const Operand& target, Fancy& key, Source& source, const std::int64
     }
   }
   Indexed* work;
-  if (!begin(&work, target, key, plain_strides, true, reason)) return false;
+  if (fold != nullptr) {
+    kernels::FoldAt* folding;
+    if (!begin(&folding, target, key, plain_strides, true, reason)) return false;
+    folding->op = fold->op;
+    folding->type = target.dtype;
+    folding->fp_status = fold->fp_status;
+    work = folding;
+  } else if (!begin(&work, target, key, plain_strides, true, reason)) {
+    return false;
+  }
   *reason = Reason::layout;
   if (cycle != 0 && work->ndim != 1) return false;
   work->scatter = true;
   work->constant = source.constant;
   if (source.constant) work->value = source.value;
-  work->may_repeat = key.repeats && !source.constant;
+  work->may_repeat = key.repeats && (!source.constant || fold != nullptr);
   work->cycle = cycle;
   const int bound = Recorder::get().node().bind_write(target, false);
   Binding& b = Recorder::get().node().bindings[bound];

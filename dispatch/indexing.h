@@ -67,8 +67,13 @@ bool read_source(const Operand& target, PyObject* object, Source* out, Reason* r
 /// the result alone when an index is out of bounds. False sets *reason.
 bool gather(const Operand& target, const Fancy& key, const Operand& result, const std::int64_t* plain_strides,
             bool guarded, Reason* reason);
+/// What to do with the old element and the new one instead of assigning (ufunc.at).
+struct FoldAs {
+  kernels::Op op;
+  gpu::DevicePtr fp_status;
+};
 /// target[key] = source, with strides over the fancy dimensions and the subspace. cycle: see kernels::Indexed.
 bool scatter(const Operand& target, Fancy& key, Source& source, const std::int64_t* plain_strides, std::int64_t cycle,
-             Reason* reason);
+             Reason* reason, const FoldAs* fold = nullptr);
 
 }  // namespace gpushim::dispatch

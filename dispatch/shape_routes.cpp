@@ -1,5 +1,5 @@
-// Functions that change an array's shape or order, where that takes a copy: reshape, ravel, asarray, asfortranarray; and
-// np.array of a list of arrays. Host code, under the GIL.
+// Functions that change an array's shape or order, where that takes a copy: reshape, ravel, asarray, asfortranarray;
+// and np.array of a list of arrays. Host code, under the GIL.
 #include "dispatch/array_routes.h"
 #include "dispatch/assign.h"
 #include "dispatch/copies.h"
@@ -46,9 +46,14 @@ bool is_view_in(int ndim, const std::int64_t* shape, const std::int64_t* strides
 
 /// The new shape of reshape: ints, or one sequence of them; one of them may be -1.
 bool read_new_shape(PyObject* const* items, Py_ssize_t n, std::int64_t size, int* ndim, std::int64_t* shape) noexcept {
-  if (n == 1 && (PyTuple_CheckExact(items[0]) || PyList_CheckExact(items[0]))) {
-    n = PySequence_Fast_GET_SIZE(items[0]);
-    items = PySequence_Fast_ITEMS(items[0]);
+  compat::PyRef sequence;
+  const bool is_array = PyArray_CheckExact(items[0]) && PyArray_NDIM(reinterpret_cast<PyArrayObject*>(items[0])) == 1;
+  if (n == 1 && (PyTuple_CheckExact(items[0]) || PyList_CheckExact(items[0]) || is_array)) {
+    sequence = compat::steal(PySequence_Fast(items[0], ""));
+    if (!sequence) PyErr_Clear();
+    if (!sequence) return false;
+    n = PySequence_Fast_GET_SIZE(sequence.get());
+    items = PySequence_Fast_ITEMS(sequence.get());
   }
   if (n < 1 || n > kMaxArrayDims) return false;
   int open = -1;
@@ -113,7 +118,8 @@ Attempt route_reshape(const Call& call) {
   if (self.size() == 0) return Attempt::fallback(Reason::empty);
   int ndim;
   std::int64_t shape[kMaxArrayDims];
-  if (!read_new_shape(call.args + 1, call.nargs - 1, self.size(), &ndim, shape)) return Attempt::fallback(Reason::value);
+  if (!read_new_shape(call.args + 1, call.nargs - 1, self.size(), &ndim, shape))
+    return Attempt::fallback(Reason::value);
   return reshaped(self, ndim, shape, order);
 }
 
@@ -148,8 +154,8 @@ Attempt route_asarray(const Call& call) {
   if (!read_array(slot[0], &self, &reason)) return Attempt::fallback(reason);
   const int type_num = as_type_num(slot[1]);
   if (type_num == -2) return Attempt::fallback(Reason::dtype);
-  const bool laid_out = order == 'K' || (order == 'C' ? PyArray_IS_C_CONTIGUOUS(self.array)
-                                                      : PyArray_IS_F_CONTIGUOUS(self.array));
+  const bool laid_out =
+      order == 'K' || (order == 'C' ? PyArray_IS_C_CONTIGUOUS(self.array) : PyArray_IS_F_CONTIGUOUS(self.array));
   PyArray_Descr* descr = PyArray_DESCR(self.array);
   if (type_num == -1 || type_num == descr->type_num) {
     if (laid_out && slot[4] != Py_True) return Attempt::success(compat::borrow(slot[0]).release());
@@ -181,8 +187,8 @@ Attempt array_of_arrays(PyObject* list) {
   for (Py_ssize_t i = 0; i < n; ++i) {
     if (!read_array(items[i], &parts[i], &reason)) return Attempt::fallback(reason);
     const Operand& first = parts[0];
-    bool same = parts[i].ndim == first.ndim && parts[i].dtype == first.dtype && first.ndim > 0 &&
-                first.ndim < kMaxArrayDims;
+    bool same =
+        parts[i].ndim == first.ndim && parts[i].dtype == first.dtype && first.ndim > 0 && first.ndim < kMaxArrayDims;
     for (int d = 0; same && d < first.ndim; ++d) same = parts[i].shape[d] == first.shape[d];
     if (!same) return Attempt::fallback(Reason::value);
     all[i] = &parts[i];

@@ -15,6 +15,7 @@ struct UfuncEntry {
   FunctionStatistics* reduces;  ///< "add.reduce"; null unless binary
   FunctionStatistics* accumulates;
   FunctionStatistics* reduceats;
+  FunctionStatistics* ats;
 };
 
 /// Fills the entry for a ufunc by its name; false when kernels have no op for it (matmul and other gufuncs, strings).
@@ -24,5 +25,6 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call);
 Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call);
 Attempt ufunc_accumulate(const UfuncEntry& entry, const Call& call);
 Attempt ufunc_reduceat(const UfuncEntry& entry, const Call& call);
+Attempt ufunc_at(const UfuncEntry& entry, const Call& call);  ///< gather_routes.cpp
 
 }  // namespace gpushim::dispatch

@@ -30,6 +30,7 @@ class CudaExecutor final : public Executor {
   SequenceKernels& sequences() override;
   // cuda_index.cpp
   void indexed(const Indexed& work, Workspace& workspace) override;
+  void fold_at(const FoldAt& work, Workspace& workspace) override;
   void mask_count(const MaskCount& work, Workspace& workspace) override;
   void mask_select(const MaskSelect& work, Workspace& workspace) override;
   void draw(const Draw& draw) override;  // cuda_random.cpp

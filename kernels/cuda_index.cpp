@@ -8,6 +8,10 @@ void CudaExecutor::indexed(const Indexed& work, Workspace& workspace) {
   const gpu::ContextGuard guard = launcher_.device().use();
   launch_indexed(work, launcher_, workspace);
 }
+void CudaExecutor::fold_at(const FoldAt& work, Workspace& workspace) {
+  const gpu::ContextGuard guard = launcher_.device().use();
+  launch_fold_at(work, launcher_, workspace);
+}
 void CudaExecutor::mask_count(const MaskCount& work, Workspace&) {
   const gpu::ContextGuard guard = launcher_.device().use();
   launch_mask_count(work, launcher_);

@@ -86,6 +86,7 @@ struct CompilerCounters {
 };
 
 struct Indexed;  // index_tasks.h
+struct FoldAt;
 struct MaskCount;
 struct MaskSelect;
 struct Draw;  // random_tasks.h
@@ -104,6 +105,7 @@ class Executor {
   virtual void gufunc(const GufuncCall& call, Workspace& workspace) = 0;  ///< gufunc.h
   virtual SequenceKernels& sequences() = 0;                               ///< sequence.h; asked for before each task
   virtual void indexed(const Indexed& work, Workspace& workspace) = 0;
+  virtual void fold_at(const FoldAt& work, Workspace& workspace) = 0;
   virtual void mask_count(const MaskCount& work, Workspace& workspace) = 0;
   virtual void mask_select(const MaskSelect& work, Workspace& workspace) = 0;
   virtual void draw(const Draw& draw) = 0;

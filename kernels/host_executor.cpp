@@ -60,6 +60,10 @@ class HostExecutor final : public Executor {
     check_injection("indexed");
     run_indexed(work);
   }
+  void fold_at(const FoldAt& work, Workspace&) override {
+    check_injection("fold_at");
+    run_fold_at(work);
+  }
   void mask_count(const MaskCount& work, Workspace&) override {
     check_injection("mask_count");
     run_mask_count(work);

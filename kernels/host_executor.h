@@ -13,6 +13,7 @@ void run_arg_reduce(const ArgReduce& reduce);
 void run_matmul(const MatMul& matmul);
 void run_gufunc(const GufuncCall& call);
 void run_indexed(const Indexed& work);
+void run_fold_at(const FoldAt& work);
 void run_mask_count(const MaskCount& work);
 void run_mask_select(const MaskSelect& work);
 void run_draw(const Draw& draw);  // random_tasks.cpp

@@ -2,9 +2,12 @@
 #include <cstring>
 #include <vector>
 
+#include "gpu/error.h"
+#include "kernels/fold_at.h"
 #include "kernels/host_executor.h"
 #include "kernels/host_memory.h"
 #include "kernels/index_tasks.h"
+#include "kernels/ufunc_types.h"
 
 namespace gpushim::kernels::host {
 namespace {
@@ -36,7 +39,68 @@ bool fancy_offset(const Indexed& work, const Space& space, std::int64_t element,
   return true;
 }
 
+/// Those of all elements; false when an index was out of bounds, which is told.
+bool fancy_offsets(const Indexed& work, const Space& space, std::vector<std::int64_t>* offsets) {
+  std::int64_t i = 0;
+  for (std::int64_t& offset : *offsets) {
+    if (fancy_offset(work, space, i++, &offset)) continue;
+    const std::int64_t one = 1;
+    std::memcpy(reinterpret_cast<void*>(work.error), &one, sizeof(one));
+    return false;
+  }
+  return true;
+}
+
+using FoldStep = std::uint32_t (*)(void* target, const void* x);
+
+/// target = target op x; the floating-point events. Elements may be aligned to their components alone.
+template <Op kOp, class T>
+std::uint32_t fold_element(void* target, const void* address) {
+  T value, x;
+  std::memcpy(&value, target, sizeof(T));
+  std::memcpy(&x, address, sizeof(T));
+  const std::uint32_t events = fold_step<kOp>(value, x);
+  std::memcpy(target, &value, sizeof(T));
+  return events;
+}
+
+FoldStep find_step(Op op, DType type) {
+#define GPUSHIM_FOLD_AT(kOp, T) \
+  case DType::T:                \
+    return &fold_element<Op::kOp, CType<DType::T>>;
+#define GPUSHIM_FOLD_AT_OP(kOp, TYPES) \
+  case Op::kOp:                        \
+    switch (type) { GPUSHIM_TYPES_##TYPES(GPUSHIM_FOLD_AT, kOp) default : return nullptr; }
+  switch (op) {
+    GPUSHIM_FOLDS_AT(GPUSHIM_FOLD_AT_OP)
+    default:
+      return nullptr;
+  }
+#undef GPUSHIM_FOLD_AT_OP
+#undef GPUSHIM_FOLD_AT
+}
+
 }  // namespace
+
+void run_fold_at(const FoldAt& work) {
+  const FoldStep step = find_step(work.op, work.type);
+  GPUSHIM_INVARIANT(step != nullptr);
+  Space space{};
+  space.ndim = work.ndim;
+  std::int64_t size = 1;
+  for (int d = 0; d < work.ndim; ++d) size *= space.shape[d] = work.shape[d];
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(size));
+  if (!fancy_offsets(work, space, &offsets)) return;
+  std::uint32_t events = 0;
+  for (std::int64_t i = 0; i < size; ++i) {
+    void* target = reinterpret_cast<void*>(work.target + offset_of(space, work.target_strides, i) +
+                                           offsets[static_cast<std::size_t>(i)]);
+    events |= step(target, work.constant
+                               ? static_cast<const void*>(&work.value)
+                               : reinterpret_cast<const void*>(work.plain + offset_of(space, work.plain_strides, i)));
+  }
+  report_events(work.fp_status, events);
+}
 
 void run_indexed(const Indexed& work) {
   Space space{};
@@ -44,12 +108,7 @@ void run_indexed(const Indexed& work) {
   std::int64_t size = 1;
   for (int d = 0; d < work.ndim; ++d) size *= space.shape[d] = work.shape[d];
   std::vector<std::int64_t> offsets(static_cast<std::size_t>(size));
-  for (std::int64_t i = 0; i < size; ++i) {
-    if (fancy_offset(work, space, i, &offsets[static_cast<std::size_t>(i)])) continue;
-    const std::int64_t one = 1;
-    std::memcpy(reinterpret_cast<void*>(work.error), &one, sizeof(one));
-    return;
-  }
+  if (!fancy_offsets(work, space, &offsets)) return;
   for (std::int64_t i = 0; i < size; ++i) {  // in C order: the last one wins
     void* target = reinterpret_cast<void*>(work.target + offset_of(space, work.target_strides, i) +
                                            offsets[static_cast<std::size_t>(i)]);

@@ -20,7 +20,7 @@ struct IndexArray {
 };
 
 /// plain[i] = target[index(i)], or target[index(i)] = plain[i].
-struct Indexed final : Task {
+struct Indexed : Task {
   static constexpr int kMostArrays = 8;
   bool scatter;
   bool constant;     ///< scatter: `value` everywhere, nothing is bound for the plain side
@@ -39,6 +39,27 @@ struct Indexed final : Task {
   /// Bound in this order: target, index arrays, plain side (unless constant), error word.
   void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
+
+/// The operations and types of FoldAt: X(op, types of ufunc_types.h).
+#define GPUSHIM_FOLDS_AT(X) \
+  X(add, ALL)               \
+  X(subtract, NUMBERS)      \
+  X(multiply, ALL)          \
+  X(divide, INEXACT)        \
+  X(maximum, ALL)           \
+  X(minimum, ALL)           \
+  X(bitwise_and, BOOL_INTEGERS) X(bitwise_or, BOOL_INTEGERS) X(bitwise_xor, BOOL_INTEGERS)
+
+/// ufunc.at: target[index(i)] = target[index(i)] op plain[i] for one i after the other, in C order. As a scatter; no
+/// cycle.
+struct FoldAt final : Indexed {
+  Op op;
+  DType type;
+  gpu::DevicePtr fp_status;
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+/// Is there such a fold?
+bool folds_at(Op op, DType type) noexcept;
 
 /// How many of n bytes are not 0, to a word that the host sees too.
 struct MaskCount final : Task {

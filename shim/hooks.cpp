@@ -79,8 +79,8 @@ inline bool all_dull(PyObject* const* objects, Py_ssize_t n) noexcept {
   if (n < 1 || n > 3 || !dull(objects[0], min_bytes, &first)) return n == 0;
   if (n == 1) return true;
   if (!dull(objects[1], min_bytes, &second)) return false;
-  if (n == 2) return !__builtin_mul_overflow(first, second, &product) && product < min_bytes;
-  return dull(objects[2], min_bytes, &first);
+  if (__builtin_mul_overflow(first, second, &product) || product >= min_bytes) return false;
+  return n == 2 || dull(objects[2], min_bytes, &first);
 }
 
 /// Is the device worth a thought for these arguments?
@@ -89,7 +89,7 @@ bool any_interesting(PyObject* const* args, Py_ssize_t n) noexcept {
   for (Py_ssize_t i = 0; i < n; ++i) {
     if (dispatch::interesting(args[i], min_bytes)) return true;
   }
-  return n == 2 && dispatch::grows_by_broadcasting(args[0], args[1], min_bytes);
+  return n >= 2 && dispatch::grows_by_broadcasting(args[0], args[1], min_bytes);
 }
 
 /// The one door where C++ exceptions end: a route's failure becomes a fallback.
@@ -260,6 +260,39 @@ PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t n
   return consider_ufunc_method<kOriginal, kRoute, kRow>(ufunc, args, nargs, kwnames);
 }
 
+compat::PyRef tuple_of(PyObject* const* args, Py_ssize_t n) {
+  auto tuple = compat::steal(PyTuple_New(n));
+  for (Py_ssize_t i = 0; tuple && i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(args[i]));
+  return tuple;
+}
+
+PyObject* call_with_tuple(PyCFunction function, PyObject* self, PyObject* const* args, Py_ssize_t n) {
+  auto tuple = tuple_of(args, n);
+  return tuple ? function(self, tuple.get()) : nullptr;
+}
+
+PyCFunction g_at;
+
+[[gnu::noinline]] PyObject* consider_at(PyObject* ufunc, PyObject* args) {
+  UfuncSeam* seam = g_ufuncs.find(ufunc);
+  const Py_ssize_t n = PyTuple_GET_SIZE(args);
+  PyObject* const* items = PySequence_Fast_ITEMS(args);
+  if (!seam || !seam->elementwise || !seam->entry.ats || !any_interesting(items, n) || !dispatch::gate::open()) {
+    return g_at(ufunc, args);
+  }
+  return offer(
+      *seam->entry.ats, [&] { return dispatch::ufunc_at(seam->entry, Call{items, n, nullptr}); },
+      [&] { return g_at(ufunc, args); }, Replay{items, n, [&](PyObject* const* copies) {
+                                                  return call_with_tuple(g_at, ufunc, copies, n);
+                                                }});
+}
+
+PyObject* at_hook(PyObject* ufunc, PyObject* args) {
+  if (all_dull(PySequence_Fast_ITEMS(args), PyTuple_GET_SIZE(args))) [[likely]]
+    return g_at(ufunc, args);
+  return consider_at(ufunc, args);
+}
+
 // --- array functions and ndarray methods
 
 using Route = Attempt (*)(const Call&);
@@ -352,17 +385,6 @@ PyObject* offer_fast(MethodSeam& seam, Route route, PyObject* self, PyObject* co
                            return replay(copies[0], copies + 1);
                          }});
   }
-}
-
-compat::PyRef tuple_of(PyObject* const* args, Py_ssize_t n) {
-  auto tuple = compat::steal(PyTuple_New(n));
-  for (Py_ssize_t i = 0; tuple && i < n; ++i) PyTuple_SET_ITEM(tuple.get(), i, Py_NewRef(args[i]));
-  return tuple;
-}
-
-PyObject* call_with_tuple(PyCFunction function, PyObject* self, PyObject* const* args, Py_ssize_t n) {
-  auto tuple = tuple_of(args, n);
-  return tuple ? function(self, tuple.get()) : nullptr;
 }
 
 PyObject* call_with_dictionary(PyCFunctionWithKeywords function, PyObject* self, PyObject* const* args, Py_ssize_t n,
@@ -552,6 +574,9 @@ struct MethodHook {
   ROW(a, compress, "ndarray.compress", dispatch::route_compress, Interest::kArguments)                    \
   ROW(a, nonzero, "ndarray.nonzero", dispatch::route_nonzero, Interest::kArguments)                       \
   ROW(a, repeat, "ndarray.repeat", dispatch::route_repeat, Interest::kArguments)                          \
+  ROW(a, choose, "ndarray.choose", dispatch::route_choose, Interest::kArguments)                          \
+  ROW(m, packbits, "packbits", dispatch::route_packbits, Interest::kArguments)                            \
+  ROW(m, unpackbits, "unpackbits", dispatch::route_unpackbits, Interest::kArguments)                      \
   ROW(g, random, "Generator.random", dispatch::route_random, Interest::kAlways)                           \
   ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)                        \
   ROW(g, integers, "Generator.integers", dispatch::route_integers, Interest::kAlways)
@@ -693,6 +718,8 @@ bool is_hooked(const PyUFuncObject* ufunc) noexcept {
           seam.entry.accumulates = &dispatch::register_function(accumulate->c_str());
           auto* reduceat = new std::string(name + ".reduceat");
           seam.entry.reduceats = &dispatch::register_function(reduceat->c_str());
+          auto* at = new std::string(name + ".at");
+          seam.entry.ats = &dispatch::register_function(at->c_str());
         }
       }
       seam.elementwise = elementwise;
@@ -747,6 +774,10 @@ compat::PyRef imported_module(const char* name) {
   hook("accumulate", &g_accumulate,
        ufunc_method_hook<&g_accumulate, dispatch::ufunc_accumulate, &UfuncEntry::accumulates>);
   hook("reduceat", &g_reduceat, ufunc_method_hook<&g_reduceat, dispatch::ufunc_reduceat, &UfuncEntry::reduceats>);
+  PyMethodDef* at = method_table_entry(PyDict_GetItemString(PyUFunc_Type.tp_dict, "at"));
+  if (at && at->ml_flags == METH_VARARGS && at->ml_meth != at_hook) {
+    g_at = patches().swap(&at->ml_meth, static_cast<PyCFunction>(at_hook), "at");
+  }
   return true;
 }
 

@@ -209,3 +209,57 @@ def test_masks(n, share, dtype, seed):
 
     check(body, a, mask, must_accelerate=False)
     check(lambda a, m: (a[::-1][m], a[m[::-1]]), a, mask, must_accelerate=False)
+
+
+# --- ufunc.at
+
+FOLDS = [np.add, np.subtract, np.multiply, np.maximum, np.minimum, np.bitwise_xor, np.bitwise_and, np.bitwise_or]
+
+
+@pytest.mark.parametrize("ufunc", FOLDS, ids=lambda u: u.__name__)
+@settings(max_examples=100, deadline=None)
+@given(
+    st.sampled_from(DTYPES),
+    st.integers(1, 9),
+    st.integers(1, 80),
+    st.sampled_from(["array", "scalar", "one", "weak", "other"]),
+    st.integers(0, 2**32 - 1),
+)
+def test_ufunc_at(ufunc, dtype, n, m, kind, seed):
+    rng = np.random.default_rng(seed)
+    a, index, b = values(rng, n, dtype), rng.integers(-n, n, m), values(rng, m, dtype)
+    b = {"array": b, "scalar": b[0], "one": b[:1], "weak": 3, "other": b.astype("?") if m % 2 else b.astype("D")}[kind]
+    check(lambda a, i, b: ufunc.at(a, i, b), a, index, b, must_accelerate=False)
+    check(lambda a, i, b: ufunc.at(a[::-2], i % ((n + 1) // 2), b), a, index, b, must_accelerate=False)
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.multiply, np.divide, np.maximum], ids=lambda u: u.__name__)
+@pytest.mark.parametrize("bins, size", [(1, 5000), (7, 3000), (500, 20_000), (40_000, 30_000)])
+@pytest.mark.parametrize("dtype", ["f", "d", "h", "l", "D"])
+def test_ufunc_at_in_order(ufunc, bins, size, dtype):
+    if ufunc is np.divide and dtype in "hl":
+        return
+    rng = np.random.default_rng(size)
+    a, b = np.ones(bins).astype(dtype), (rng.random(size) + 0.5).astype(dtype)
+    before = fancy_calls(f"{ufunc.__name__}.at")
+    check(lambda a, i, b: ufunc.at(a, i, b), a, rng.integers(0, bins, size), b)
+    assert fancy_calls(f"{ufunc.__name__}.at") > before
+
+
+@pytest.mark.parametrize("body", [
+    lambda a: np.add.at(a, I, 1.0), lambda a: np.add.at(a, (slice(None), I), np.arange(5.0)[:, None]), lambda a: np.add.at(a, (I, I, I), 2), lambda a: np.add.at(a, a > 30, 1),
+    lambda a: np.multiply.at(a, (I, slice(None), I), 2.0), lambda a: np.add.at(a, I, a[0]), lambda a: np.add.at(a, [1, 1, 1], a[:3]), lambda a: np.add.at(a, np.ix_([0, 0], [1, 4]), 1.0),
+    lambda a: np.maximum.at(a.ravel(), np.array([3, 3, 5]), np.array([1e9, np.nan, 2.0])), lambda a: np.subtract.at(a, (Ellipsis, I), np.ones(5)), lambda a: np.add.at(a.T, I[:3], 1),
+    lambda a: np.add.at(a, (I.reshape(5, 1), [0, 0]), 1), lambda a: np.divide.at(a, I, 0.0),
+])  # fmt: skip
+def test_ufunc_at_keys(body):
+    check(body, A.copy(), must_accelerate=False)
+
+
+@pytest.mark.parametrize("body", [
+    lambda a: np.add.at(a, [0, 99], 1), lambda a: np.add.at(a, [0, -5], 1.0), lambda a: np.add.at(a, I, np.ones(4)), lambda a: np.add.at(a, I, 1j), lambda a: np.add.at(a, I), lambda a: np.negative.at(a, I),
+    lambda a: np.bitwise_or.at(a, I, 1), lambda a: np.add.at(a, I, "x"), lambda a: np.add.at(a, I, 1, 2), lambda a: np.add.at(a, (0, 0, 0, I), 1), lambda a: np.add.at(a.astype("i4"), I, 1.5), lambda a: np.add.at(a, [], 1),
+    lambda a: np.add.at(a, slice(1, 3), 1), lambda a: np.add.at(a, 2, 1), lambda a: np.divmod.at(a, I, 1),
+])  # fmt: skip
+def test_ufunc_at_errors(body):
+    check(body, A.copy(), must_accelerate=False)
