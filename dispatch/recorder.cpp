@@ -113,6 +113,11 @@ bool Recorder::release_block(gpu::Block* block) noexcept {
   return recorder.graph_.released(block);
 }
 
+void Recorder::watch(int change) noexcept {
+  const std::lock_guard guard(mutex_);
+  graph_.watch(change);
+}
+
 void Recorder::evaluate_all() {
   const std::lock_guard guard(mutex_);
   graph_.settle_all();

@@ -110,6 +110,7 @@ PyObject* no_value_object() {
 }  // namespace
 
 Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
+  if (entry.loop_replaced()) return Attempt::fallback(Reason::replaced_loop);
   ReduceArguments a;
   Reason reason;
   Op op = entry.ops[0];
@@ -246,6 +247,7 @@ Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
 }
 
 Attempt ufunc_accumulate(const UfuncEntry& entry, const Call& call) {
+  if (entry.loop_replaced()) return Attempt::fallback(Reason::replaced_loop);
   static constexpr const char* names[] = {"array", "axis", "dtype", "out", nullptr};
   PyObject* slot[4];
   Op op = entry.ops[0];

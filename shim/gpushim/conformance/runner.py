@@ -171,10 +171,11 @@ def _keep(path: Path, run: Run) -> None:
 
 def _environment(file: File, options: Options) -> dict[str, str]:
     threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
+    # Options for another run of pytest are not for these.
     variables = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("GPUSHIM_") or name == "GPUSHIM_CACHE_DIR"
+        if not name.startswith(("GPUSHIM_", "PYTEST_")) or name == "GPUSHIM_CACHE_DIR"
     }
     return {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, **variables, **dict(file.environment)}
 
