@@ -332,7 +332,8 @@ def run(device: str, count: int, jobs: int, only: list[str]) -> dict:
                 raise SystemExit(f"{name} of {dtype} did not run on the device")
             with gpushim.disabled():
                 tasks.append((name, dtype.name, inputs, np.array(ours), theirs))
-        description = gpushim._shim.device()
+        info = gpushim.system_info()
+        description = "host device" if info["device"] == "host" else info["device_description"]
         gpushim.uninstall()
         rows = pool.map(measure, tasks, chunksize=1)
     return {

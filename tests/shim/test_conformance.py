@@ -57,7 +57,9 @@ def run(file, **options):
 
 
 def summarize(runs, expectations=(), whole=True):
-    return tables.summarize(runs, list(expectations), device="host", settings={"command": "it"}, whole=whole)
+    return tables.summarize(
+        runs, list(expectations), device={"device": "host"}, settings={"command": "it"}, whole=whole
+    )
 
 
 def entry(name, **more):

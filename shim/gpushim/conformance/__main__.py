@@ -15,6 +15,9 @@ from gpushim.conformance import runner, suites, tables
 def main() -> int:
     options = _parse()
     expectations = _expectations.read(options.expected)
+    info = runner.device_info(options.device)
+    if info is None:
+        raise SystemExit(f"conformance: no {options.device} device to run on")
     try:
         files = _files(options)
     except suites.SuiteMissingError as missing:
@@ -40,7 +43,7 @@ def main() -> int:
         "full": options.full,
         "sample": options.sample,
     }
-    summary = tables.summarize(runs, expectations, device=options.device, settings=settings, whole=whole)
+    summary = tables.summarize(runs, expectations, device=info, settings=settings, whole=whole)
     tables.write(summary, run_options.output)
     print("\n" + tables.text(summary, options.list))
     tests = sum(row.tests for row in summary.rows)
@@ -80,7 +83,7 @@ def _parse() -> argparse.Namespace:
     unknown = set(options.modes.split(",")) - suites.PROGRAM_MODES.keys()
     if unknown:
         parser.error(f"--modes: no mode {', '.join(sorted(unknown))}")
-    options.device = options.device or ("cuda" if _has_cuda() else "host")
+    options.device = options.device or ("cuda" if runner.device_info("cuda") else "host")
     return options
 
 
@@ -101,13 +104,6 @@ def _expected_file() -> Path:
     here = Path(__file__).resolve().parent
     installed = here / "expected.toml"
     return installed if installed.exists() else here.parents[2] / "conformance" / "expected.toml"
-
-
-def _has_cuda() -> bool:
-    # The test processes take the device, not this one.
-    from gpushim import _shim
-
-    return bool(_shim.cuda_built_in()) and bool(_shim.system_info().get("devices"))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,13 @@ class Run:
         self.seconds += other.seconds
 
 
+def device_info(device: str) -> dict | None:
+    """What ``python -m gpushim --info`` says; None where the device cannot be used. The device is not taken here."""
+    command = [sys.executable, "-m", "gpushim", "--device", device, "--info"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
 def run_all(files: list[File], modes: list[str], options: Options, say) -> dict[tuple[File, str], Run]:
     """Every file in every mode, and under stock NumPy what did not pass in one of them."""
     jobs = [
