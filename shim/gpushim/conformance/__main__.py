@@ -32,6 +32,7 @@ def main() -> int:
         jobs=max(1, options.jobs),
         output=options.output.resolve(),
         fresh=options.fresh,
+        seconds=options.seconds,
     )
     runs = runner.run_all(files, modes, run_options, lambda line: print(line, flush=True))
     whole = options.sample == 1 and not options.keyword and options.full
@@ -60,7 +61,11 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m gpushim.conformance", description=__doc__)
     add = parser.add_argument
-    add("files", nargs="*", help="test files of NumPy by name or path, or its parts: _core, lib, linalg, ...")
+    add(
+        "files",
+        nargs="*",
+        help="test files of NumPy by name or path, its parts (_core, lib, ...), or other packages (scipy.linalg)",
+    )
     add("--suite", choices=(*suites.SUITES, "all"), default="numpy")
     add("--device", choices=("host", "cuda"), help="default: cuda where there is a CUDA device, else host")
     add("--full", action="store_true", help="also tests that NumPy marks slow; more examples of the array API suite")
@@ -70,6 +75,7 @@ def _parse() -> argparse.Namespace:
     add("-k", dest="keyword", default="", metavar="EXPRESSION", help="tests to run, as pytest's -k")
     add("-n", "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="files at a time")
     add("--test-seconds", type=float, default=180, metavar="N", help="longest time for one test")
+    add("--seconds", type=float, metavar="N", help="start nothing new after so long; another run goes on from there")
     add("--output", type=Path, default=Path("conformance-results"), metavar="FOLDER", help="where results go")
     add("--fresh", action="store_true", help="do not use results that an interrupted or earlier run kept in --output")
     add("--expected", type=Path, default=_expected_file(), metavar="FILE", help="known differences")

@@ -64,11 +64,13 @@ def run_all(files: list[File], modes: list[str], options: Options, say) -> dict[
     ]
     # Large files of all modes first: the last to end are small.
     runs: dict[tuple[File, str], Run] = {}
+    deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
     lock = threading.Lock()
     progress = _Progress(len(jobs), say)
 
     def work(file: File, mode: str, part: tuple[int, int]) -> None:
-        run = run_part(file, mode, part, options)
+        late = time.monotonic() > deadline
+        run = Run(problems=["time was up; run again to go on"]) if late else run_part(file, mode, part, options)
         with lock:
             runs.setdefault((file, mode), Run()).add(run)
         progress.finished(file, mode, part, run)
