@@ -71,7 +71,7 @@ gpu::Block* resident_block(const PyArrayObject_fields* array, gpu::Memory& memor
 
 PyObject* run_planned(const UfuncEntry& entry, const Call& call) {
   bool in_place;
-  if (!has_form(entry, call, &in_place)) return nullptr;
+  if (!has_form(entry, call, &in_place) || entry.loop_replaced()) return nullptr;
   const CallPlan* plan = g_plans[slot_of(entry, call, entry.ufunc->nin)];
   if (plan == nullptr || !matches(*plan, entry, call, in_place)) return nullptr;
   Runtime& runtime = *Runtime::get();

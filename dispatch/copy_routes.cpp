@@ -166,7 +166,7 @@ Attempt route_ascontiguousarray(const Call& call) {
   Reason reason;
   if (call.nargs != 1 || call.n_keywords() != 0) return Attempt::fallback(Reason::kwarg);
   if (!read_array(call.args[0], &source, &reason)) return Attempt::fallback(reason);
-  if (PyArray_IS_C_CONTIGUOUS(source.array)) return Attempt::fallback(Reason::not_implemented);  // NumPy returns itself
+  if (PyArray_IS_C_CONTIGUOUS(source.array)) return Attempt::fallback(Reason::trivial);
   return copy_as(source, PyArray_DESCR(source.array), 'C');
 }
 
@@ -210,12 +210,15 @@ Attempt route_copyto(const Call& call) {
       return Attempt::fallback(Reason::value);
     }
   } else {
-    // A weak Python scalar: NumPy checks its kind against the destination's; only the plain fits are ours.
+    // A weak Python scalar: NumPy checks its kind against the destination's, and below "safe" its default dtype; only
+    // the plain fits are ours.
     kernels::Constant constant;
     bool kind_fits = src.code == kPythonInt     ? dst.dtype != DType::kBool
                      : src.code == kPythonFloat ? dst.dtype >= DType::kF16
                                                 : kernels::is_complex(dst.dtype);
-    if (!kind_fits || !scalar_as(src, dst.dtype, &constant)) return Attempt::fallback(Reason::value);
+    if (!kind_fits || casting < NPY_SAFE_CASTING || !scalar_as(src, dst.dtype, &constant)) {
+      return Attempt::fallback(Reason::value);
+    }
   }
   const Operand* all[] = {&dst, &src, &mask};
   Work work{dst.size(), 0, 0.4};

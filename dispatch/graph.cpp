@@ -64,7 +64,7 @@ Value* Graph::start() {
   v->next = v->prev = nullptr;
   v->refs = v->pins = v->mark = v->batch = 0;
   v->home_reads = 0;
-  v->doomed = v->evaluated = v->inlined = v->partial = v->has_index = false;
+  v->doomed = v->evaluated = v->inlined = v->partial = v->has_index = v->reports = false;
   v->n_loads = v->n_instructions = v->n_constants = 0;
   v->mask = kernels::kNoRegister;
   v->reduction.ndim = 0;
@@ -150,7 +150,17 @@ void Graph::abandon(Value* v) noexcept {
   forget_if_dead(v);
 }
 
+/// Before a value is given up that nobody read: its warnings, where somebody watches for them.
+void Graph::hear_out(Value* v) noexcept {
+  if (watchers_ == 0 || v == nullptr || !v->reports || v->evaluated || v->inlined || v->refs > 0 || v->pins > 0) return;
+  try {
+    evaluate({v});
+  } catch (const std::exception&) {  // its warnings are lost with it
+  }
+}
+
 bool Graph::released(Block* block) noexcept {
+  hear_out(static_cast<Value*>(block->node));
   const gpu::Guard guard = memory_.guard();  // once, not for every edge
   auto* v = static_cast<Value*>(block->node);
   if (v == nullptr && block->readers == 0) return false;
@@ -171,6 +181,7 @@ void Graph::link(Value* v) {
   gpu::Guard guard = memory_.guard();  // once, not for every load
   v->weight = v->n_instructions;
   v->reads = 0;
+  v->reports = v->fp_status != 0;
   for (int i = 0; i < v->n_loads; ++i) {
     Load& load = v->loads[i];
     if (load.block == nullptr) continue;
@@ -191,6 +202,7 @@ void Graph::link(Value* v) {
     const Load& load = v->loads[i];
     v->weight += is_inlined(load) ? load.value->weight : 0;
     v->reads += is_inlined(load) ? load.value->reads : 1;
+    v->reports |= is_inlined(load) && load.value->reports;
   }
 }
 
@@ -332,6 +344,7 @@ bool Graph::move_fold(Value* v) {
 
 void Graph::settle_in(Value* v, Block* home) {
   limit_size(v);
+  if (!v->partial) hear_out(static_cast<Value*>(home->node));
   give_up_home(static_cast<Value*>(home->node), *v);  // what reads it may then read memory
   count_home_reads(v, home);
   // What only this value's own line of in-place updates loads is loaded where it is stored.

@@ -79,6 +79,8 @@ class Graph {
   void settle_all();
   /// Memory::Releaser.
   bool released(gpu::Block* block) noexcept;
+  /// While somebody watches for warnings, a value that may report is computed though nobody asks for it.
+  void watch(int change) noexcept { watchers_ = watchers_ + change > 0 ? watchers_ + change : 0; }
 
   /// Could a value that reads `times` elements of the block for each of its own have inlined what is pending there?
   bool can_repeat(const gpu::Block* block, int times) const noexcept;
@@ -102,6 +104,7 @@ class Graph {
   void drop_load(Load& load) noexcept;
   void drop_edges(Value* value) noexcept;
   void forget_if_dead(Value* value) noexcept;
+  void hear_out(Value* value) noexcept;
   void free_released(gpu::Block* block) noexcept;
   void leave_home(Value* value) noexcept;
   IndexMap* new_map();
@@ -148,6 +151,7 @@ class Graph {
   std::uint64_t numbers_ = 0;
   std::uint32_t mark_ = 0, batch_ = 0;
   bool unguarded_ = false;
+  int watchers_ = 0;
   Counters counters_{};
 };
 

@@ -130,7 +130,7 @@ Attempt assign_item(PyObject* object, PyObject* key, PyObject* value) {
       PyErr_Clear();
       return Attempt::fallback(Reason::value);
     }
-    if (!PyArray_CheckExact(view.get())) return Attempt::fallback(Reason::not_implemented);
+    if (!PyArray_CheckExact(view.get())) return Attempt::fallback(Reason::trivial);
     if (!read_output(view.get(), &dst, &reason)) return Attempt::fallback(reason);
     return assign_operands(dst, value, nullptr);
   }

@@ -90,6 +90,8 @@ class Recorder final : private Graph::Launch {
 
   /// Evaluates whatever is pending. Throws.
   void evaluate_all();
+  /// See Graph::watch.
+  void watch(int change) noexcept;
   /// Evaluates what is pending in a block. Throws.
   void evaluate(gpu::Block* block);
   /// The pending graph in DOT.

@@ -166,6 +166,7 @@ bool write_out(const Space& space, int barrier, const kernels::Reduction& fold, 
 }  // namespace
 
 Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
+  if (entry.loop_replaced()) return Attempt::fallback(Reason::replaced_loop);
   ReduceArguments a;
   Reason reason;
   Op op = entry.ops[0];
@@ -306,6 +307,7 @@ Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call) {
 }
 
 Attempt ufunc_accumulate(const UfuncEntry& entry, const Call& call) {
+  if (entry.loop_replaced()) return Attempt::fallback(Reason::replaced_loop);
   static constexpr const char* names[] = {"array", "axis", "dtype", "out", nullptr};
   PyObject* slot[4];
   Op op = entry.ops[0];

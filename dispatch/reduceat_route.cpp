@@ -32,6 +32,7 @@ compat::PyRef read_positions(PyObject* object, std::int64_t length) {
 }  // namespace
 
 Attempt ufunc_reduceat(const UfuncEntry& entry, const Call& call) {
+  if (entry.loop_replaced()) return Attempt::fallback(Reason::replaced_loop);
   static constexpr const char* names[] = {"array", "indices", "axis", "dtype", "out", nullptr};
   PyObject* slot[5];
   Operand array, positions;

@@ -92,7 +92,7 @@ bool kth_is_valid(PyObject* object, std::int64_t length) {
 
 Attempt sort_in_place(const Operand& self, int axis, bool stable, bool descending) {
   Reason reason;
-  if (self.shape[axis] <= 1) return Attempt::fallback(Reason::not_implemented);
+  if (self.shape[axis] <= 1) return Attempt::fallback(Reason::trivial);
   if (descending && kernels::is_complex(self.dtype)) return Attempt::fallback(Reason::not_implemented);
   const Operand* all[] = {&self};
   if (!worth_device(all, 1, {self.size(), 0, kSortNsPerElement}, &reason)) return Attempt::fallback(reason);

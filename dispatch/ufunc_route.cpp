@@ -48,6 +48,7 @@ bool describe_ufunc(PyUFuncObject* ufunc, UfuncEntry* entry) {
   for (int i = 0; i < entry->n_ops; ++i) {
     if (entry->ops[i] == Op::kCount || kernels::op_info(entry->ops[i]).n_inputs != ufunc->nin) return false;
   }
+  if (ufunc->functions && ufunc->ntypes > 0) entry->loops.assign(ufunc->functions, ufunc->functions + ufunc->ntypes);
   return entry->n_ops == ufunc->nout;
 }
 
@@ -89,11 +90,15 @@ bool parse_out(PyObject* out, Parsed* p, Reason* reason) {
   return read_output(out, &p->outputs[0], reason);
 }
 
+/// NumPy deprecates their third positional argument: people mean a third input.
+bool warns_of_positional_out(Op op) { return op == Op::maximum || op == Op::minimum; }
+
 bool parse(const UfuncEntry& entry, const Call& call, Parsed* p, Reason* reason) {
   p->nin = entry.ufunc->nin;
   p->nout = entry.ufunc->nout;
   *reason = Reason::value;
   if (call.nargs < p->nin || call.nargs > p->nin + p->nout) return false;
+  if (call.nargs > p->nin && warns_of_positional_out(entry.ops[0])) return false;
   for (int i = 0; i < p->nin; ++i) {
     if (!read_input(call.args[i], &p->inputs[i], reason)) return false;
   }
@@ -209,6 +214,7 @@ int load_input(ProgramBuilder& build, Node& node, const Operand& input, DType ty
 
 Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
   if (PyObject* result = run_planned(entry, call)) return Attempt::success(result);
+  if (entry.loop_replaced()) return Attempt::fallback(Reason::replaced_loop);
   Parsed p;
   Reason reason;
   if (!parse(entry, call, &p, &reason)) return Attempt::fallback(reason);

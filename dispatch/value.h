@@ -84,6 +84,7 @@ struct Value {
   bool doomed;     ///< loads memory that a later value will overwrite: not inlined into anything recorded from now on
   bool evaluated;  ///< its home holds it
   bool inlined;    ///< was computed inside another value while it had a home: the next time it is stored
+  bool reports;    ///< it, or a value inlined in it, may report floating-point events
 
   // --- what it computes: copied as it is from a call plan, but for the loads' places and scalars' constants
   CodeHash hash;                ///< of all that follows but the places of loads and of the store, and the constants

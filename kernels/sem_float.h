@@ -226,6 +226,14 @@ GPUSHIM_HD inline double accurate_arccosh(double a) {
   return ::log1p(sum) + sum_rest / (1 + sum);
 }
 
+/// CUDA's rounds up to infinity where the exact value is the largest double or not much less.
+GPUSHIM_HD inline double bounded_hypot(double a, double b) {
+  const double size = ::hypot(a, b);
+  if (!isinf(size) || isinf(a) || isinf(b)) return size;
+  const double big = ::fmax(::fabs(a), ::fabs(b)), small = ::fmin(::fabs(a), ::fabs(b));
+  return small < big * 0x1p-27 ? big : 4 * ::hypot(a * 0.25, b * 0.25);
+}
+
 GPUSHIM_SEM_REAL1(exp, ::expf(a), ::exp(a))
 GPUSHIM_SEM_REAL1(exp2, ::exp2f(a), ::exp2(a))
 GPUSHIM_SEM_REAL1(expm1, ::expm1f(a), ::expm1(a))
@@ -243,7 +251,9 @@ GPUSHIM_SEM_REAL1(arccos, ::acosf(a), ::acos(a))
 GPUSHIM_SEM_REAL1(arctan, ::atanf(a), ::atan(a))
 GPUSHIM_SEM_REAL1(sinh, GPUSHIM_VIA_DOUBLE1(sinh), ::sinh(a))
 GPUSHIM_SEM_REAL1(cosh, ::coshf(a), ::cosh(a))
-GPUSHIM_SEM_REAL1(tanh, ::tanhf(a), GPUSHIM_ON_DEVICE(::tanh(a), static_cast<double>(::tanhl(a))))  // glibc's: 2.2 ulp
+// glibc's: 2.02 and 2.2 ulp
+GPUSHIM_SEM_REAL1(tanh, GPUSHIM_ON_DEVICE(::tanhf(a), static_cast<float>(::tanh(static_cast<double>(a)))),
+                  GPUSHIM_ON_DEVICE(::tanh(a), static_cast<double>(::tanhl(a))))
 GPUSHIM_SEM_REAL1(arcsinh, GPUSHIM_VIA_DOUBLE1(asinh), GPUSHIM_ON_DEVICE(accurate_arcsinh(a), ::asinh(a)))
 GPUSHIM_SEM_REAL1(arccosh, GPUSHIM_VIA_DOUBLE1(acosh), GPUSHIM_ON_DEVICE(accurate_arccosh(a), ::acosh(a)))
 GPUSHIM_SEM_REAL1(arctanh, GPUSHIM_VIA_DOUBLE1(atanh), ::atanh(a))
@@ -251,7 +261,7 @@ GPUSHIM_SEM_REAL1(degrees, a * (180.0f / 3.14159265358979323846f), a * (180.0 / 
 GPUSHIM_SEM_REAL1(radians, a * (3.14159265358979323846f / 180.0f), a * (3.14159265358979323846 / 180.0))
 GPUSHIM_SEM_REAL2(power, GPUSHIM_VIA_DOUBLE2(pow), ::pow(a, b))
 GPUSHIM_SEM_REAL2(arctan2, GPUSHIM_VIA_DOUBLE2(atan2), ::atan2(a, b))
-GPUSHIM_SEM_REAL2(hypot, GPUSHIM_VIA_DOUBLE2(hypot), ::hypot(a, b))
+GPUSHIM_SEM_REAL2(hypot, GPUSHIM_VIA_DOUBLE2(hypot), GPUSHIM_ON_DEVICE(bounded_hypot(a, b), ::hypot(a, b)))
 
 /// log(e**a + e**b); equal infinities do not meet in a subtraction.
 GPUSHIM_HD inline double logaddexp(double a, double b) {

@@ -111,7 +111,7 @@ bool note_fallback(const FunctionStatistics& row, Reason reason) noexcept {
     std::fprintf(stderr, "gpushim: %s runs in NumPy: %s\n", row.name, dispatch::reason_text(reason));
   }
   if (!settings.strict || reason == Reason::small || reason == Reason::empty || reason == Reason::errstate ||
-      reason == Reason::value) {
+      reason == Reason::value || reason == Reason::trivial) {
     return true;
   }
   PyErr_Format(fallback_error(), "%s would run in NumPy: %s (%s)", row.name, dispatch::reason_name(reason),
@@ -581,6 +581,23 @@ struct MethodHook {
   ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)                        \
   ROW(g, integers, "Generator.integers", dispatch::route_integers, Interest::kAlways)
 
+// --- hashes of functions
+
+hashfunc g_builtin_hash;
+
+/// A builtin function's hash is made of its C function. It stays what it was, for sets and tables of functions that were
+/// made before.
+Py_hash_t builtin_hash(PyObject* object) {
+  auto* function = reinterpret_cast<PyCFunctionObject*>(object);
+  PyCFunction original = patches().original(&function->m_ml->ml_meth);
+  if (original == nullptr) return g_builtin_hash(object);
+  PyMethodDef entry = *function->m_ml;
+  entry.ml_meth = original;
+  PyCFunctionObject as_it_was = *function;
+  as_it_was.m_ml = &entry;
+  return g_builtin_hash(reinterpret_cast<PyObject*>(&as_it_was));
+}
+
 // --- Python functions behind NumPy's dispatchers
 
 /// For a function whose Python code would be many small calls. The dispatcher sees other array types first where the
@@ -838,6 +855,9 @@ bool install_hooks() {
     g_subscript = patches().swap(&mapping->mp_subscript, static_cast<binaryfunc>(subscript_hook), "mp_subscript");
     g_ass_subscript =
         patches().swap(&mapping->mp_ass_subscript, static_cast<objobjargproc>(ass_subscript_hook), "mp_ass_subscript");
+  }
+  if (PyCFunction_Type.tp_hash != builtin_hash) {
+    g_builtin_hash = patches().swap(&PyCFunction_Type.tp_hash, static_cast<hashfunc>(builtin_hash), "tp_hash");
   }
   install_operators();
   install_elision();

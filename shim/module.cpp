@@ -169,9 +169,13 @@ PyObject* synchronize(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 
-/// Called where a program begins or ends to look at its warnings: nothing to do in one that computes none.
-PyObject* settle_warnings(PyObject* module, PyObject*) {
-  if (!Runtime::get() || !dispatch::FpStatus::get().armed()) Py_RETURN_NONE;
+/// Called where a program begins (1) or ends (-1) to look at its warnings: little to do in one that computes none.
+PyObject* settle_warnings(PyObject* module, PyObject* change) {
+  const long watchers = PyLong_AsLong(change);
+  if (watchers == -1 && PyErr_Occurred()) return nullptr;
+  if (!Runtime::get()) Py_RETURN_NONE;
+  dispatch::Recorder::get().watch(static_cast<int>(watchers));
+  if (!dispatch::FpStatus::get().armed()) Py_RETURN_NONE;
   return synchronize(module, nullptr);
 }
 
@@ -328,7 +332,7 @@ PyMethodDef kMethods[] = {
     {"is_installed", is_installed, METH_NOARGS, "Whether NumPy's calls are intercepted."},
     {"set_enabled", set_enabled, METH_O, "Switch this thread on, off or back to the default; returns what it was."},
     {"synchronize", synchronize, METH_NOARGS, "Wait for the device; floating-point warnings arrive here."},
-    {"settle_warnings", settle_warnings, METH_NOARGS, "Synchronize if recorded work may still warn."},
+    {"settle_warnings", settle_warnings, METH_O, "Begin (1) or end (-1) a block that watches for warnings."},
     {"evaluate", evaluate, METH_NOARGS, "Evaluate what is pending, without waiting for the device."},
     {"wait_for_compiler", wait_for_compiler, METH_NOARGS, "Wait until no kernel is being compiled (benchmarks)."},
     {"graph", graph, METH_NOARGS, "The pending graph in DOT."},

@@ -20,6 +20,13 @@ int PatchList::restore() noexcept {
   return foreign;
 }
 
+void* PatchList::original(const void* slot) const noexcept {
+  for (const Patch& p : patches_) {
+    if (p.slot == slot) return p.original;
+  }
+  return nullptr;
+}
+
 PyMethodDef* method_table_entry(PyObject* callable) noexcept {
   if (!callable) return nullptr;
   if (PyCFunction_Check(callable)) return reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;

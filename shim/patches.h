@@ -24,6 +24,11 @@ class PatchList {
   /// Newest first. Returns how many pointers belonged to somebody else by now.
   int restore() noexcept;
   std::size_t size() const noexcept { return patches_.size(); }
+  /// What was in a slot that is patched; null for others.
+  template <class F>
+  F original(const F* slot) const noexcept {
+    return reinterpret_cast<F>(original(static_cast<const void*>(slot)));
+  }
 
  private:
   struct Patch {
@@ -32,6 +37,7 @@ class PatchList {
     void* replacement;
     const char* name;
   };
+  void* original(const void* slot) const noexcept;
   std::vector<Patch> patches_;
 };
 

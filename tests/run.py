@@ -72,7 +72,18 @@ def python_tests(jobs: int, folder: Path) -> Counter:
 
 def conformance(device: str, jobs: int, folder: Path) -> Counter:
     output = Path(tempfile.mkdtemp(dir=folder))
-    command = [sys.executable, "-m", "gpushim.conformance", "--smoke", "--device", device, "--jobs", jobs, "--output", output]
+    command = [
+        sys.executable,
+        "-m",
+        "gpushim.conformance",
+        "--smoke",
+        "--device",
+        device,
+        "--jobs",
+        jobs,
+        "--output",
+        output,
+    ]
     status, last = run(f"NumPy's own tests, {device} device", command)
     summary = re.search(r"^(\d+) passed, (\d+) failed$", last, re.MULTILINE)
     if not summary:

@@ -1,8 +1,8 @@
 """Warnings of recorded work arrive in the `warnings.catch_warnings` block whose code recorded it.
 
 NumPy warns when a call divides by zero. On the device the call is recorded and may run much later, so everything that
-could still warn is evaluated where such a block begins and where it ends. `np.errstate` needs nothing of the kind: each
-call is recorded with the state it was made under.
+could still warn is evaluated where such a block begins and where it ends. Inside one, what could warn is evaluated even if
+nobody reads it. `np.errstate` needs nothing of the kind: each call is recorded with the state it was made under.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _exit = warnings.catch_warnings.__exit__
 
 @functools.wraps(_enter)
 def _enter_settled(self):
-    _shim.settle_warnings()
+    _shim.settle_warnings(1)
     return _enter(self)
 
 
 @functools.wraps(_exit)
 def _exit_settled(self, *exc_info):
     try:
-        _shim.settle_warnings()
+        _shim.settle_warnings(-1)
     finally:
         _exit(self, *exc_info)
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import functools
 import gc
 import json
+import sys
 import zlib
 from collections import Counter
 from pathlib import Path
@@ -38,7 +39,7 @@ _COMPARISONS = (
     "assert_equal",
 )
 #: Fallbacks that say nothing about coverage: no array work to do, or a call whose error NumPy must word.
-HARMLESS = frozenset({"small", "empty", "value", "disabled", "fork_child"})
+HARMLESS = frozenset({"small", "empty", "trivial", "value", "disabled", "fork_child"})
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -96,11 +97,18 @@ def _compare_in_numpy() -> None:
     import numpy.ma.testutils
     import numpy.testing
 
-    for module in (numpy.testing, numpy.ma.testutils):
+    # numpy.testing takes its functions from the module that they name as their own.
+    sources = [sys.modules[module] for module in {function.__module__ for function in _functions_of(numpy.testing)}]
+    wrapped: dict = {}
+    for module in (numpy.testing, *sources, numpy.ma.testutils):
         for name in _COMPARISONS:
             compare = getattr(module, name, None)
             if compare is not None and not hasattr(compare, "_gpushim_in_numpy"):
-                setattr(module, name, _without_device(compare))
+                setattr(module, name, wrapped.setdefault(compare, _without_device(compare)))
+
+
+def _functions_of(module) -> list:
+    return [function for name in _COMPARISONS if (function := getattr(module, name, None))]
 
 
 def _without_device(function):

@@ -57,7 +57,9 @@ def run(file, **options):
 
 
 def summarize(runs, expectations=(), whole=True):
-    return tables.summarize(runs, list(expectations), device="host", settings={"command": "it"}, whole=whole)
+    return tables.summarize(
+        runs, list(expectations), device={"device": "host"}, settings={"command": "it"}, whole=whole
+    )
 
 
 def entry(name, **more):
@@ -137,5 +139,6 @@ def test_files_are_found_by_name_and_by_part():
     assert umath.name == "numpy/_core/tests/test_umath.py"
     assert {Path(f.name).name for f in suites.numpy_files(["fft"])} == {"test_helper.py", "test_pocketfft.py"}
     assert len(suites.numpy_files([])) > 100
+    assert "sklearn/cluster/tests/test_k_means.py" in {f.name for f in suites.numpy_files(["sklearn.cluster"])}
     with pytest.raises(suites.SuiteMissingError):
         suites.numpy_files(["test_nothing"])

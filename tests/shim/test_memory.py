@@ -143,3 +143,59 @@ def test_small_arrays_whose_broadcast_is_big_go_to_the_device():
         assert calls() == before
     """
     check_script(script)
+
+
+def test_ten_thousand_mixed_operations_leave_nothing_behind():
+    script = """
+        # install by hand
+        import gc, sys
+        import gpushim
+        gpushim.install(device="host", min_bytes=0)
+        import numpy as np
+
+        a, b = np.arange(600.0) + 1, np.arange(600.0)[::-1] + 2
+        m = (a[:400].reshape(20, 20) % 7) + 20 * np.eye(20)
+        index, mask = np.arange(0, 600, 3), a > 300
+        out = np.empty(600)
+
+        def mixed(i):
+            c = a * b + i
+            c[5:50] = a[:45]
+            c[mask] = 0
+            c[index] += 1
+            np.sqrt(c, out=out)
+            out[3], c.sum(), c.reshape(20, 30).mean(axis=0).max(), np.sort(c)[0]
+            np.linalg.solve(m, a[:20]), (m @ m).T, np.fft.rfft(a)
+            np.concatenate([a, b]), np.where(mask, a, b), c.astype("f4"), np.add.accumulate(a), np.argsort(b)
+            try:
+                np.add(a, m)
+            except ValueError:
+                pass
+            with np.errstate(divide="raise"):
+                try:
+                    np.log(a * 0)
+                except FloatingPointError:
+                    pass
+            return c
+
+        def state():
+            gpushim.synchronize()
+            gc.collect()
+            gpushim._shim.trim(0)
+            info = gpushim.memory_info()
+            objects = [a, b, m, index, mask, out, np.float64, a.dtype, mask.dtype, np.add, None.__class__]
+            return info["live_blocks"], info["device_bytes"], [sys.getrefcount(o) for o in objects]
+
+        operations = 25
+        for i in range(40):
+            mixed(i)
+        before = state()
+        for i in range(10_000 // operations):
+            mixed(i)
+        after = state()
+        assert after[0] == before[0], (before, after)
+        assert after[1] == before[1], (before, after)
+        for x, y in zip(before[2], after[2]):
+            assert abs(x - y) <= 2, (before, after)
+    """
+    check_script(script)

@@ -15,6 +15,9 @@ from gpushim.conformance import runner, suites, tables
 def main() -> int:
     options = _parse()
     expectations = _expectations.read(options.expected)
+    info = runner.device_info(options.device)
+    if info is None:
+        raise SystemExit(f"conformance: no {options.device} device to run on")
     try:
         files = _files(options)
     except suites.SuiteMissingError as missing:
@@ -29,6 +32,7 @@ def main() -> int:
         jobs=max(1, options.jobs),
         output=options.output.resolve(),
         fresh=options.fresh,
+        seconds=options.seconds,
     )
     runs = runner.run_all(files, modes, run_options, lambda line: print(line, flush=True))
     whole = options.sample == 1 and not options.keyword and options.full
@@ -40,7 +44,7 @@ def main() -> int:
         "full": options.full,
         "sample": options.sample,
     }
-    summary = tables.summarize(runs, expectations, device=options.device, settings=settings, whole=whole)
+    summary = tables.summarize(runs, expectations, device=info, settings=settings, whole=whole)
     tables.write(summary, run_options.output)
     print("\n" + tables.text(summary, options.list))
     tests = sum(row.tests for row in summary.rows)
@@ -57,7 +61,11 @@ def main() -> int:
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m gpushim.conformance", description=__doc__)
     add = parser.add_argument
-    add("files", nargs="*", help="test files of NumPy by name or path, or its parts: _core, lib, linalg, ...")
+    add(
+        "files",
+        nargs="*",
+        help="test files of NumPy by name or path, its parts (_core, lib, ...), or other packages (scipy.linalg)",
+    )
     add("--suite", choices=(*suites.SUITES, "all"), default="numpy")
     add("--device", choices=("host", "cuda"), help="default: cuda where there is a CUDA device, else host")
     add("--full", action="store_true", help="also tests that NumPy marks slow; more examples of the array API suite")
@@ -67,6 +75,7 @@ def _parse() -> argparse.Namespace:
     add("-k", dest="keyword", default="", metavar="EXPRESSION", help="tests to run, as pytest's -k")
     add("-n", "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="files at a time")
     add("--test-seconds", type=float, default=180, metavar="N", help="longest time for one test")
+    add("--seconds", type=float, metavar="N", help="start nothing new after so long; another run goes on from there")
     add("--output", type=Path, default=Path("conformance-results"), metavar="FOLDER", help="where results go")
     add("--fresh", action="store_true", help="do not use results that an interrupted or earlier run kept in --output")
     add("--expected", type=Path, default=_expected_file(), metavar="FILE", help="known differences")
@@ -80,7 +89,7 @@ def _parse() -> argparse.Namespace:
     unknown = set(options.modes.split(",")) - suites.PROGRAM_MODES.keys()
     if unknown:
         parser.error(f"--modes: no mode {', '.join(sorted(unknown))}")
-    options.device = options.device or ("cuda" if _has_cuda() else "host")
+    options.device = options.device or ("cuda" if runner.device_info("cuda") else "host")
     return options
 
 
@@ -101,13 +110,6 @@ def _expected_file() -> Path:
     here = Path(__file__).resolve().parent
     installed = here / "expected.toml"
     return installed if installed.exists() else here.parents[2] / "conformance" / "expected.toml"
-
-
-def _has_cuda() -> bool:
-    # The test processes take the device, not this one.
-    from gpushim import _shim
-
-    return bool(_shim.cuda_built_in()) and bool(_shim.system_info().get("devices"))
 
 
 if __name__ == "__main__":

@@ -46,6 +46,13 @@ class Run:
         self.seconds += other.seconds
 
 
+def device_info(device: str) -> dict | None:
+    """What ``python -m gpushim --info`` says; None where the device cannot be used. The device is not taken here."""
+    command = [sys.executable, "-m", "gpushim", "--device", device, "--info"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else None
+
+
 def run_all(files: list[File], modes: list[str], options: Options, say) -> dict[tuple[File, str], Run]:
     """Every file in every mode, and under stock NumPy what did not pass in one of them."""
     jobs = [
@@ -57,11 +64,13 @@ def run_all(files: list[File], modes: list[str], options: Options, say) -> dict[
     ]
     # Large files of all modes first: the last to end are small.
     runs: dict[tuple[File, str], Run] = {}
+    deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
     lock = threading.Lock()
     progress = _Progress(len(jobs), say)
 
     def work(file: File, mode: str, part: tuple[int, int]) -> None:
-        run = run_part(file, mode, part, options)
+        late = time.monotonic() > deadline
+        run = Run(problems=["time was up; run again to go on"]) if late else run_part(file, mode, part, options)
         with lock:
             runs.setdefault((file, mode), Run()).add(run)
         progress.finished(file, mode, part, run)
@@ -171,10 +180,11 @@ def _keep(path: Path, run: Run) -> None:
 
 def _environment(file: File, options: Options) -> dict[str, str]:
     threads = str(max(1, (os.cpu_count() or 1) // options.jobs))
+    # Options for another run of pytest are not for these.
     variables = {
         name: value
         for name, value in os.environ.items()
-        if not name.startswith("GPUSHIM_") or name == "GPUSHIM_CACHE_DIR"
+        if not name.startswith(("GPUSHIM_", "PYTEST_")) or name == "GPUSHIM_CACHE_DIR"
     }
     return {"OPENBLAS_NUM_THREADS": threads, "OMP_NUM_THREADS": threads, **variables, **dict(file.environment)}
 

@@ -74,6 +74,7 @@ class Options:
     jobs: int = 1
     output: Path = field(default_factory=lambda: Path("conformance-results"))
     fresh: bool = False
+    seconds: float | None = None
 
 
 def numpy_files(names: Iterable[str]) -> list[File]:
@@ -85,11 +86,24 @@ def numpy_files(names: Iterable[str]) -> list[File]:
         return [File("numpy", path, numpy.parent) for path in paths]
     files = []
     for name in names:
-        found = _named(name, folders, numpy)
+        found = [File("numpy", path, numpy.parent) for path in _named(name, folders, numpy)] or package_files(name)
         if not found:
-            raise SuiteMissingError(f"no {name} among the tests of {numpy}")
-        files += [File("numpy", path, numpy.parent) for path in found]
+            raise SuiteMissingError(f"{name} is neither among the tests of {numpy} nor a package with tests")
+        files += found
     return files
+
+
+def package_files(name: str) -> list[File]:
+    """The tests of another installed package, such as scipy.linalg: those in its folder tests, with its subpackages'."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return []
+    if spec is None or not spec.submodule_search_locations:
+        return []
+    folder = Path(next(iter(spec.submodule_search_locations))).resolve()
+    root = folder.parents[name.count(".")]
+    return [File(name.partition(".")[0], path, root) for path in sorted(folder.glob("**/tests/test_*.py"))]
 
 
 def _named(name: str, folders: list[Path], numpy: Path) -> list[Path]:
@@ -133,7 +147,7 @@ def _from_environment(name: str) -> Path | None:
 
 
 def parts(file: File, options: Options) -> int:
-    if file.suite != "numpy" or options.jobs == 1 or options.sample > 1:
+    if file.suite in ("array-api", "cases") or options.jobs == 1 or options.sample > 1:
         return 1
     return max(1, min(options.jobs, file.path.stat().st_size // BYTES_A_PART))
 
@@ -141,7 +155,7 @@ def parts(file: File, options: Options) -> int:
 def pytest_command(file: File, mode: str, part: tuple[int, int], options: Options, folder: Path) -> list[str]:
     """Runs a part of a file's tests; the folder holds the names of those to leave out, and receives the record."""
     own = file.root / "pytest.ini"
-    marks = ["-m", "not slow"] if file.suite == "numpy" and not options.full else []
+    marks = ["-m", "not slow"] if file.suite != "array-api" and not options.full else []
     device = [] if mode == "stock" else [f"--gpushim-device={options.device}"]
     return [
         *(sys.executable, "-m", "pytest", "-q", "-p", "gpushim.pytest_plugin", "-p", "no:cacheprovider"),

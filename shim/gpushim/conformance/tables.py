@@ -69,21 +69,21 @@ class Summary:
 
 
 def summarize(
-    runs: dict[tuple[File, str], Run], expectations: list[Expectation], *, device: str, settings: dict, whole: bool
+    runs: dict[tuple[File, str], Run], expectations: list[Expectation], *, device: dict, settings: dict, whole: bool
 ) -> Summary:
-    """`whole`: every test of the files ran, so that an expectation without a test is stale."""
+    """`device` is what `runner.device_info` says. `whole`: every test of the files ran, so that an expectation without a
+    test is stale."""
     import numpy
 
     import gpushim
 
-    expectations = [e for e in expectations if e.applies(numpy=numpy.__version__, device=device)]
-    info = gpushim.system_info()
+    expectations = [e for e in expectations if e.applies(numpy=numpy.__version__, device=device["device"])]
     versions = {
         "gpushim": gpushim.__version__,
         "numpy": numpy.__version__,
         "python": platform.python_version(),
         "processor": _processor(),
-        "device": _device_name(info, device),
+        "device": "host device" if device["device"] == "host" else device["device_description"],
     }
     summary = Summary(versions, settings, time.strftime("%Y-%m-%d %H:%M"))
     used: set[Expectation] = set()
@@ -156,14 +156,6 @@ def _processor() -> str:
     except OSError:
         return platform.machine()
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _device_name(info: dict, device: str) -> str:
-    if device == "host":
-        return "host device"
-    devices = info.get("devices") or []
-    names = [str(d.get("name", d)) if isinstance(d, dict) else str(d) for d in devices]
-    return names[0] if names else device
 
 
 # Printing.

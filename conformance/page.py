@@ -1,0 +1,136 @@
+"""Makes docs/conformance.md from the summaries in results/, which `python -m gpushim.conformance` wrote.
+
+python conformance/page.py --keep NAME FOLDER ...  # takes FOLDER/summary.json into results/NAME.json; several add up
+python conformance/page.py                         # writes the page
+python conformance/page.py --check                 # fails when the page is not what results/ says
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from gpushim.conformance import tables
+from gpushim.conformance.tables import Row, Summary
+
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+PAGE = HERE.parent / "docs" / "conformance.md"
+#: Whose tests are about what the device does most.
+CENTRAL = ("test_ufunc", "test_umath", "test_reductions", "test_indexing", "test_linalg", "test_mem_overlap")
+
+INTRO = """# Conformance
+
+NumPy's own tests with everything forced to the device (`min_bytes=0`), lazily and eagerly, and with the default threshold.
+Only differences from stock NumPy on the same machine count. [../conformance/README.md](../conformance/README.md) tells how it is
+measured and what the columns mean; `conformance/page.py` made this page from `conformance/results/`.
+"""
+
+
+def keep(name: str, folders: list[Path]) -> None:
+    """Joins summaries of runs of one device; a later one replaces rows and differences of the same files and modes."""
+    joined: Summary | None = None
+    for folder in folders:
+        summary = tables.read(folder / "summary.json")
+        for difference in summary.differences:
+            difference.message = difference.message.strip().partition("\n")[0][:120]
+        for row in summary.rows:
+            row.host_calls = dict(list(row.host_calls.items())[:6])
+        if joined is None:
+            joined = summary
+            joined.settings["command"] = [joined.settings["command"]]
+            continue
+        fresh = {(row.file, row.mode) for row in summary.rows}
+        joined.rows = [row for row in joined.rows if (row.file, row.mode) not in fresh] + summary.rows
+        joined.differences = [
+            d for d in joined.differences if (d.test.partition("::")[0], d.mode) not in fresh
+        ] + summary.differences
+        joined.settings["command"] += [summary.settings["command"]]
+        joined.date = max(joined.date, summary.date)
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}.json").write_text(json.dumps(asdict(joined), separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+def section(summary: Summary) -> list[str]:
+    v = summary.versions
+    commands = dict.fromkeys(summary.settings["command"])
+    lines = [
+        f"## {v['device'][:1].upper() + v['device'][1:]}",
+        "",
+        f"NumPy {v['numpy']}, CPython {v['python']}, gpushim {v['gpushim']}; {v['device']}, {v['processor']}; {summary.date}.",
+        "",
+        *(f"    {command}" for command in commands),
+        "",
+        *_table(tables.totals(summary.rows), ("mode",)),
+        "",
+        f"The device did {_share(_central(summary.rows))} of the array work of supported dtypes in the tests of ufuncs, "
+        "reductions, indexing and linear algebra.",
+        "",
+    ]
+    by_kind: dict[str, list[str]] = {}
+    for d in summary.differences:
+        by_kind.setdefault(d.category or f"not listed: {d.outcome}", []).append(f"`{d.test}` ({d.mode})")
+    if by_kind:
+        lines += ["Differences:", ""]
+        lines += [f"- {kind}: {', '.join(tests)}" for kind, tests in by_kind.items()]
+        lines.append("")
+    lines += [*_table(sorted(summary.rows, key=lambda r: (r.file, r.mode)), ("file", "mode")), ""]
+    return lines
+
+
+def _central(rows: list[Row]) -> float | None:
+    chosen = [row for row in rows if row.mode == "lazy" and Path(row.file).stem in CENTRAL]
+    totals = tables.totals(chosen)
+    return totals[0].share if totals else None
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f} %"
+
+
+def _table(rows: list[Row], names: tuple[str, ...]) -> list[str]:
+    head = (*names, "tests", "passed", "used device", "calls on it", "share", "differences", "expected")
+    lines = ["| " + " | ".join(head) + " |", "|---" * len(names) + "|" + "---:|" * (len(head) - len(names))]
+    for row in rows:
+        first = [getattr(row, name).replace("/tests/", "/") for name in names]
+        cells = (
+            row.tests,
+            row.passed,
+            row.on_device,
+            f"{row.device_calls:,}",
+            _share(row.share),
+            row.differences,
+            row.expected,
+        )
+        lines.append("| " + " | ".join([*first, *map(str, cells)]) + " |")
+    return lines
+
+
+def page() -> str:
+    lines = [INTRO]
+    for path in sorted(RESULTS.glob("*.json"), key=lambda p: (p.stem != "host", p.stem)):
+        if not path.stem.startswith("accuracy-"):
+            lines += section(tables.read(path))
+    return "\n".join(lines)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--keep", metavar="NAME")
+    parser.add_argument("folders", nargs="*", type=Path)
+    parser.add_argument("--check", action="store_true")
+    options = parser.parse_args()
+    if options.keep:
+        keep(options.keep, options.folders)
+        return 0
+    if options.check:
+        return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == page() else 1
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
