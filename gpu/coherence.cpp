@@ -48,11 +48,6 @@ void say(const char* text) noexcept {
 
 Memory::Impl::Impl(std::unique_ptr<Device> d, const MemoryOptions& o)
     : device(std::move(d)), options(o), device_pool(*device, o.device_limit) {
-  if (o.device_limit == 0) {
-    const DeviceMemoryInfo info = device->memory_info();
-    const std::size_t reserve = std::max(info.total_bytes / 32, std::size_t{256} << 20);
-    device_pool.set_limit(info.free_bytes > 2 * reserve ? info.free_bytes - reserve : info.free_bytes / 2);
-  }
   if (options.pool_pinned_limit == 0) {
     const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
     options.pool_pinned_limit = pages / 4 * kPage;

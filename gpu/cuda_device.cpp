@@ -4,6 +4,9 @@
 // They take no lock of ours and allocate nothing; what the driver does inside was tried (DESIGN.md section 4).
 #include "gpu/cuda_device.h"
 
+#include <unistd.h>
+
+#include <cstdlib>
 #include <string>
 
 #include "gpu/cuda_error.h"
@@ -11,6 +14,7 @@
 namespace gpushim::gpu {
 namespace {
 
+constexpr int kOldestDriver = 12000;
 constexpr int kDeviceOrdinal = 0;  // CUDA_VISIBLE_DEVICES chooses which GPU that is
 
 /// The driver's own calls for the current context: the runtime has no push and pop.
@@ -35,15 +39,36 @@ std::string version_text(int version) {  // 13000 -> "13.0"
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-/// One line for the user that says why there is no device.
+/// What can be known of the driver without starting it. Throws the line for the user that says what is wrong.
+void require_driver(int* driver_version) {
+  if (!cuda_succeeded(cudaDriverGetVersion(driver_version))) *driver_version = 0;
+  if (*driver_version == 0) throw DeviceUnavailable("no NVIDIA driver is installed (libcuda.so.1 was not found)");
+  if (*driver_version < kOldestDriver) {
+    throw DeviceUnavailable("the NVIDIA driver is too old: it supports CUDA " + version_text(*driver_version) +
+                            ", gpushim was built with CUDA " + version_text(CUDART_VERSION));
+  }
+}
+
+/// The files through which a driver's GPU is reached are there, and the user has not hidden it. False: start the driver
+/// to know.
+bool device_files_exist() noexcept {
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (visible != nullptr && (visible[0] < '0' || visible[0] > '9')) return false;
+  for (const char* path : {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia4",
+                           "/dev/nvidia5", "/dev/nvidia6", "/dev/nvidia7", "/dev/dxg"}) {
+    if (access(path, R_OK | W_OK) == 0) return true;
+  }
+  return false;
+}
+
+/// Starts the driver. Throws the line for the user that says why there is no device.
 void require_device(int* driver_version) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  if (!cuda_succeeded(cudaDriverGetVersion(driver_version))) *driver_version = 0;
   if (status == cudaSuccess && count > 0) return;
   (void)cudaGetLastError();
-  if (*driver_version == 0) throw DeviceUnavailable("no NVIDIA driver is installed (libcuda.so.1 was not found)");
-  if (status == cudaErrorInsufficientDriver || *driver_version < 12000) {
+  require_driver(driver_version);
+  if (status == cudaErrorInsufficientDriver) {
     throw DeviceUnavailable("the NVIDIA driver is too old: it supports CUDA " + version_text(*driver_version) +
                             ", gpushim was built with CUDA " + version_text(CUDART_VERSION));
   }
@@ -69,19 +94,28 @@ ContextGuard::~ContextGuard() {
 }
 
 CudaDevice::CudaDevice() {
-  require_device(&driver_version_);
-  load_entry_point("cuCtxGetCurrent", &g_context_calls.get_current);
-  load_entry_point("cuCtxPushCurrent", &g_context_calls.push);
-  load_entry_point("cuCtxPopCurrent", &g_context_calls.pop);
-  GPUSHIM_CUDA(cudaGetDeviceProperties(&properties_, kDeviceOrdinal));
+  require_driver(&driver_version_);
+  if (!device_files_exist()) properties();
+}
+
+const cudaDeviceProp& CudaDevice::properties() const {
+  std::call_once(driver_once_, [this] {
+    require_device(&driver_version_);  // a failing one is tried again, and quickly fails again
+    load_entry_point("cuCtxGetCurrent", &g_context_calls.get_current);
+    load_entry_point("cuCtxPushCurrent", &g_context_calls.push);
+    load_entry_point("cuCtxPopCurrent", &g_context_calls.pop);
+    GPUSHIM_CUDA(cudaGetDeviceProperties(&properties_, kDeviceOrdinal));
+  });
+  return properties_;
 }
 
 ContextGuard CudaDevice::use() {
-  std::call_once(once_, [this] { create_context(); });
+  std::call_once(context_once_, [this] { create_context(); });
   return ContextGuard(context_);
 }
 
 void CudaDevice::create_context() {
+  properties();
   CUcontext users = nullptr;
   g_context_calls.get_current(&users);
   GPUSHIM_CUDA(cudaSetDevice(kDeviceOrdinal));  // creates the primary context and makes it current
@@ -104,10 +138,11 @@ CudaDevice::~CudaDevice() {
 }
 
 std::string CudaDevice::description() const {
-  return "CUDA device " + std::to_string(kDeviceOrdinal) + ", compute capability " + std::to_string(properties_.major) +
-         "." + std::to_string(properties_.minor) + ", " + std::to_string(properties_.multiProcessorCount) +
-         " multiprocessors, " + std::to_string(properties_.totalGlobalMem >> 20) + " MiB, driver for CUDA " +
-         version_text(driver_version_) + ", runtime " + version_text(CUDART_VERSION);
+  const cudaDeviceProp& p = properties();
+  return "CUDA device " + std::to_string(kDeviceOrdinal) + ", compute capability " + std::to_string(p.major) + "." +
+         std::to_string(p.minor) + ", " + std::to_string(p.multiProcessorCount) + " multiprocessors, " +
+         std::to_string(p.totalGlobalMem >> 20) + " MiB, driver for CUDA " + version_text(driver_version_) +
+         ", runtime " + version_text(CUDART_VERSION);
 }
 
 DevicePtr CudaDevice::allocate(std::size_t bytes) {
@@ -173,7 +208,14 @@ void CudaDevice::synchronize() {
 
 DeviceMemoryInfo CudaDevice::memory_info() const {
   if (abandoned()) return {0, properties_.totalGlobalMem};
-  if (!started_) return {properties_.totalGlobalMem, properties_.totalGlobalMem};
+  if (!started_) {
+    try {
+      const std::size_t total = properties().totalGlobalMem;
+      return {total, total};
+    } catch (const DeviceError&) {
+      return {0, 0};
+    }
+  }
   const ContextGuard guard(context_);
   std::size_t free_bytes = 0;
   std::size_t total_bytes = 0;

@@ -1,5 +1,6 @@
 #include "gpu/device_pool.h"
 
+#include <algorithm>
 #include <new>
 
 #include "gpu/error.h"
@@ -58,7 +59,16 @@ bool DevicePool::release_oldest(std::uint32_t before) noexcept {
 }
 
 std::size_t DevicePool::shortage(std::size_t bytes) const noexcept {
-  return held_ + bytes > limit_ ? held_ + bytes - limit_ : 0;
+  return held_ + bytes > limit() ? held_ + bytes - limit() : 0;
+}
+
+std::size_t DevicePool::limit() const noexcept {
+  if (limit_ == 0) {
+    const DeviceMemoryInfo info = device_.memory_info();
+    const std::size_t reserve = std::max(info.total_bytes / 32, std::size_t{256} << 20);
+    limit_ = info.free_bytes > 2 * reserve ? info.free_bytes - reserve : info.free_bytes / 2;
+  }
+  return limit_;
 }
 
 }  // namespace gpushim::gpu

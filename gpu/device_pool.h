@@ -13,6 +13,7 @@ namespace gpushim::gpu {
 
 class DevicePool {
  public:
+  /// A limit of 0: what the device has less a reserve, found out when memory is first taken.
   DevicePool(Device& device, std::size_t limit) : device_(device), limit_(limit) {}
 
   /// Device memory of at least `bytes`; 0 when neither the pool nor the device, within the limit, has it. Throws
@@ -28,9 +29,9 @@ class DevicePool {
 
   /// Bytes that must be returned before `bytes` more can be taken from the device.
   std::size_t shortage(std::size_t bytes) const noexcept;
-  bool can_ever_hold(std::size_t bytes) const noexcept { return bytes <= limit_; }
+  bool can_ever_hold(std::size_t bytes) const noexcept { return bytes <= limit(); }
   void set_limit(std::size_t limit) noexcept { limit_ = limit; }
-  std::size_t limit() const noexcept { return limit_; }
+  std::size_t limit() const noexcept;
   std::size_t held_bytes() const noexcept { return held_; }  ///< handed out or pooled
   std::size_t pooled_bytes() const noexcept { return pooled_; }
   std::uint64_t hits() const noexcept { return hits_; }
@@ -44,7 +45,7 @@ class DevicePool {
   };
 
   Device& device_;
-  std::size_t limit_;
+  mutable std::size_t limit_;
   std::size_t held_ = 0, pooled_ = 0;
   std::uint64_t hits_ = 0, misses_ = 0;
   std::uint32_t now_ = 0;

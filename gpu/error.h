@@ -25,8 +25,8 @@ struct DeviceUnavailable : DeviceError {
 [[noreturn]] void broken_invariant(const char* what, const char* file, int line) noexcept;
 
 /// Failure injection for tests: every allocation and launch asks `should_fail()` once. `arm(n)` makes the n-th next
-/// request fail (1 = the very next), and `times` - 1 more after it; `arm(0)` disarms. `requests()` counts since the last
-/// arm.
+/// request fail (1 = the very next), and `times` - 1 more after it; `arm(0)` disarms. `requests()` counts since the
+/// last arm.
 namespace injection {
 void arm(unsigned long nth, unsigned long times = 1) noexcept;
 unsigned long requests() noexcept;

@@ -40,6 +40,7 @@ class CudaExecutor final : public Executor {
     const JitCounters c = jit_.counters();
     return {c.launched, c.interpreted, c.compiled, c.disk_hits, c.failed};
   }
+  void prepare() noexcept override { jit_.start_early(launcher_); }
   void wait_for_compiler() override { jit_.wait_idle(); }
   void stop_compiler() noexcept override { jit_.stop(); }
   Jit& jit() noexcept { return jit_; }

@@ -110,6 +110,8 @@ class Executor {
   virtual void mask_select(const MaskSelect& work, Workspace& workspace) = 0;
   virtual void draw(const Draw& draw) = 0;
   virtual void draw(const DrawIntegers& draw, Workspace& workspace) = 0;
+  /// The device will probably be used: what takes time before its first work may begin on another thread.
+  virtual void prepare() noexcept {}
   virtual CompilerCounters compiler_counters() const noexcept { return {}; }
   /// Until no kernel is being compiled. For tests and benchmarks: nobody else waits for a compiler.
   virtual void wait_for_compiler() {}

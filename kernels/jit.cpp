@@ -61,12 +61,12 @@ Jit::Jit(JitSettings settings, std::vector<const void*> preload)
 Jit::~Jit() { stop(); }
 
 void Jit::stop() noexcept {
-  if (worker_ != nullptr) worker_->stop();
+  if (JitWorker* worker = worker_) worker->stop();
 }
 
 bool Jit::try_run(const Program& program, Launcher& launcher, Workspace* workspace) {
   if (!settings_.enabled || launcher.device().abandoned()) return false;
-  if (worker_ == nullptr && !preload_.empty()) worker(launcher).start_early();
+  start_early(launcher);
   JitPlan plan;
   JitCall call;
   return plan_program(program, launcher.multiprocessors(), &plan, &call) &&
@@ -109,7 +109,17 @@ JitEntry* Jit::find(const JitSignature& signature) {
   return recent = entry;
 }
 
+void Jit::start_early(Launcher& launcher) noexcept {
+  if (!settings_.enabled || worker_ != nullptr) return;
+  try {
+    worker(launcher).start_early();
+  } catch (const std::exception&) {  // then the first work finds the device as it is
+  }
+}
+
 JitWorker& Jit::worker(Launcher& launcher) {
+  if (JitWorker* made = worker_) return *made;
+  const std::lock_guard lock(worker_mutex_);
   if (worker_ == nullptr) {
     worker_ = new JitWorker(launcher.device(), JitCache(settings_.cache_folder, settings_.cache_bytes), settings_.dump,
                             std::move(preload_));
@@ -128,7 +138,7 @@ void Jit::count(const Program& program, const JitPlan& plan, JitEntry* entry, La
   if (!look && !compile) return;
   entry->state.store(compile ? JitState::kWaiting : JitState::kLooking, std::memory_order_relaxed);
   worker(launcher).submit({entry, program, plan, compile});
-  if (settings_.always) worker_->wait_idle();
+  if (settings_.always) worker(launcher).wait_idle();
 }
 
 void Jit::launch(const Program& program, const JitPlan& plan, JitCall& call, const JitEntry& entry, Launcher& launcher,
@@ -150,16 +160,16 @@ void Jit::launch(const Program& program, const JitPlan& plan, JitCall& call, con
 
 JitCounters Jit::counters() const noexcept {
   JitCounters counters{launched_, interpreted_, 0, 0, 0};
-  if (worker_ != nullptr) {
-    counters.compiled = worker_->compiled;
-    counters.disk_hits = worker_->disk_hits;
-    counters.failed = worker_->failed;
+  if (const JitWorker* worker = worker_) {
+    counters.compiled = worker->compiled;
+    counters.disk_hits = worker->disk_hits;
+    counters.failed = worker->failed;
   }
   return counters;
 }
 
 void Jit::wait_idle() {
-  if (worker_ != nullptr) worker_->wait_idle();
+  if (JitWorker* worker = worker_) worker->wait_idle();
 }
 
 }  // namespace gpushim::kernels

@@ -52,8 +52,10 @@
 // A thread computes 2 x 2 elements from four 16-byte loads; 1e6 elements are 977 blocks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -106,6 +108,8 @@ class Jit {
   void wait_idle();
   /// Drops waiting jobs and waits for the running one; nothing is compiled from now on.
   void stop() noexcept;
+  /// Starts the device and loads the kernels that programs begin with, on the compiler's thread. From any thread.
+  void start_early(Launcher& launcher) noexcept;
 
  private:
   struct Table;
@@ -121,7 +125,8 @@ class Jit {
   JitSettings settings_;
   std::vector<const void*> preload_;
   std::unique_ptr<Table> table_;
-  JitWorker* worker_ = nullptr;  ///< at the first program
+  std::mutex worker_mutex_;  ///< held while the worker is made
+  std::atomic<JitWorker*> worker_{nullptr};
   std::uint64_t launched_ = 0, interpreted_ = 0;
 };
 

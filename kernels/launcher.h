@@ -32,7 +32,7 @@ class Launcher {
   /// In which a launch notes the floating-point events it has reported.
   std::uint32_t* flags_seen() { return zeroed_words(1); }
 
-  int multiprocessors() const noexcept { return device_.multiprocessors(); }
+  int multiprocessors() const { return device_.multiprocessors(); }
   /// Dynamic shared memory that a block may have.
   std::size_t shared_limit();
   gpu::CudaDevice& device() noexcept { return device_; }

@@ -33,10 +33,16 @@ PyDataMemAllocator* patched = nullptr;
 /// Somebody patched over our malloc and calloc: their functions still forward through ours.
 bool covered = false;
 
+/// The first array that the device will probably see was made, and the executor told so.
+std::atomic<bool> prepared{false};
+
 /// Null when the size belongs to NumPy or memory declines.
 void* new_block(std::size_t bytes, bool zeroed) noexcept {
   if (bytes < threshold.load(std::memory_order_relaxed) && !(bytes > 0 && dispatch::gate::in_device_scope())) {
     return nullptr;
+  }
+  if (!prepared.load(std::memory_order_relaxed) && !prepared.exchange(true)) {
+    dispatch::Runtime::get()->executor().prepare();
   }
   return Memory::get()->allocate_host(bytes, zeroed);
 }

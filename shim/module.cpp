@@ -40,7 +40,8 @@ bool read_bool(PyObject* options, const char* name, bool* out) {
   return true;
 }
 
-/// Starts the device and places the seams; their gate stays as it is. Returns the device's description.
+/// Starts the device and places the seams; their gate stays as it is. Returns the device's description for the log, or
+/// None where nobody reads it.
 [[gnu::cold]] PyObject* start(PyObject* args, std::size_t* min_bytes_out) {
   const char* device;
   Py_ssize_t min_bytes;
@@ -69,6 +70,7 @@ bool read_bool(PyObject* options, const char* name, bool* out) {
     if (!install_doors() || !install_allocator(threshold) || !install_hooks()) return nullptr;
     if (min_bytes_out) *min_bytes_out = settings.min_bytes;
     engine_placed() = true;
+    if (settings.log == 0) Py_RETURN_NONE;  // the description starts CUDA's driver
     std::string text = runtime.memory().device().description();
     return PyUnicode_FromStringAndSize(text.data(), static_cast<Py_ssize_t>(text.size()));
   } catch (const gpu::DeviceError& error) {
@@ -342,7 +344,8 @@ PyMethodDef kMethods[] = {
     {"memory_info", memory_info, METH_NOARGS, "Live and pooled blocks, device and pinned bytes."},
     {"system_info", system_info, METH_NOARGS, "The device and the build."},
     {"trim", trim, METH_O, "Return pooled memory to the system, keeping at most so many bytes."},
-    {"inject_failure", inject_failure, METH_VARARGS, "inject_failure(nth, times=1): make the n-th next allocation or launch fail, and those after it (tests)."},
+    {"inject_failure", inject_failure, METH_VARARGS,
+     "inject_failure(nth, times=1): make the n-th next allocation or launch fail, and those after it (tests)."},
     {"injected_requests", injected_requests, METH_NOARGS, "Allocations and launches since the last inject_failure."},
     {"cuda_built_in", cuda_built_in, METH_NOARGS, "Whether the CUDA device was built."},
     {nullptr, nullptr, 0, nullptr}};

@@ -44,7 +44,7 @@ def _start_engine() -> bool:
     return _start(_shim.start_engine, _settings.resolve({}))
 
 
-def _start(start: Callable[..., str], values: dict[str, object]) -> bool:
+def _start(start: Callable[..., str | None], values: dict[str, object]) -> bool:
     global _said_unavailable
     options = {s.name: values[s.name] for s in _settings.SETTINGS if s.used_by == "option"}
     options["library_path"] = _library_path()
