@@ -47,7 +47,7 @@ void say(const char* text) noexcept {
 }
 
 Memory::Impl::Impl(std::unique_ptr<Device> d, const MemoryOptions& o)
-    : device(std::move(d)), options(o), device_pool(*device, o.device_limit) {
+    : device(std::move(d)), peers(make_peers(*device)), options(o), device_pool(*device, o.device_limit) {
   if (o.device_limit == 0) {
     const DeviceMemoryInfo info = device->memory_info();
     const std::size_t reserve = std::max(info.total_bytes / 32, std::size_t{256} << 20);
@@ -131,6 +131,11 @@ void Memory::Impl::make_home(Block* block, Access access) {
       break;
     case State::kBoth:
       if (access == Access::kRead) break;
+      if (block->shares > 0) {  // others may have written since
+        close_shared(block);
+        copy_home(block, access);
+        break;
+      }
       wait_for_upload(block);
       if (protect(block, Protection::kReadWrite)) set_state(block, State::kHost);
       break;
@@ -185,6 +190,7 @@ bool Memory::Impl::protect(Block* block, Protection want) noexcept {
       (give_back_mappings() && pages::protect(block->base, block->capacity, want)) ||
       (opens && pages::spend_reserve() && pages::protect(block->base, block->capacity, want))) {
     block->protection = want;
+    if (block->shares > 0 && want != Protection::kNone) Memory::shared_open_.store(true, std::memory_order_relaxed);
     return true;
   }
   // Part of the span may have changed. What was home in chunks is copied again at the next touch.
@@ -228,6 +234,7 @@ bool Memory::Impl::add_reader(Block* block) {
   if (abandoned) throw DeviceUnavailable("the device may not be used any more");
   load(block);
   if (block->state == State::kHost) return false;  // it could not be protected
+  if (block->shares > 0) return false;             // others write to it
   ++block->readers;
   return true;
 }
