@@ -131,9 +131,8 @@ void Memory::Impl::make_home(Block* block, Access access) {
       break;
     case State::kBoth:
       if (access == Access::kRead) break;
-      if (block->shares > 0) {  // others may have written since
-        close_shared(block);
-        copy_home(block, access);
+      if (block->shares > 0) {
+        write_shared(block);
         break;
       }
       wait_for_upload(block);
@@ -149,7 +148,11 @@ void Memory::Impl::make_home(Block* block, Access access) {
       block->device_zeroed = false;
       break;
     case State::kDevice:
-      copy_home(block, access);
+      if (block->shares > 0 && access == Access::kWrite) {
+        write_shared(block);
+      } else {
+        copy_home(block, access);
+      }
       break;
     case State::kPending:
     case State::kFree:

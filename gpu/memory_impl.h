@@ -100,6 +100,8 @@ class Memory::Impl {
   void close_shared_or_lose(Block* block) noexcept;
   /// Makes a shared block readable, as it is now. Not writable: who writes to it must be noticed.
   void show_shared(Block* block) noexcept;
+  /// Makes it writable, from what the device holds now. Throws DeviceError.
+  void write_shared(Block* block);
   void refresh_shared() noexcept;
   /// Before the device memory of a block is read home: after the work of those who share it.
   void wait_for_sharers(const Block* block) {

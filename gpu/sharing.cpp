@@ -103,6 +103,11 @@ void Memory::Impl::show_shared(Block* block) noexcept {
   make_home_or_lose(block, Access::kRead);
 }
 
+void Memory::Impl::write_shared(Block* block) {
+  close_shared(block);  // what is home already may be older
+  copy_home(block, Access::kWrite);
+}
+
 void Memory::Impl::refresh_shared() noexcept {
   if (abandoned) return;
   Memory::shared_open_.store(false, std::memory_order_relaxed);
