@@ -1,6 +1,6 @@
 """Measures one library in this process and prints JSON: seconds by case. benchmarks/run.py starts it once a library.
 
-python benchmarks/measure.py numpy|gpushim|cupy [compute|copies|overhead] [--device cuda|host] [--largest N]
+python benchmarks/measure.py numpy|gpushim|gpushim-xp|cupy [compute|copies|overhead] [--device cuda|host] [--largest N]
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ class Library:
 
             if not gpushim.install(device=device, profile=profile):
                 sys.exit("gpushim has no device")
+            self.synchronize = gpushim.synchronize
+            self.evaluate = gpushim._shim.evaluate
+        elif name == "gpushim-xp":  # the namespace, as CuPy is used; not installed
+            import gpushim
+
+            self.xp = gpushim
             self.synchronize = gpushim.synchronize
             self.evaluate = gpushim._shim.evaluate
         elif name == "cupy":
@@ -168,7 +174,7 @@ PARTS = {"compute": compute, "copies": copies, "overhead": overhead, "recording"
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("library", choices=("numpy", "gpushim", "cupy"))
+    parser.add_argument("library", choices=("numpy", "gpushim", "gpushim-xp", "cupy"))
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--largest", type=float, default=1e8)

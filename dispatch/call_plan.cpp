@@ -61,7 +61,7 @@ bool matches(const CallPlan& plan, const UfuncEntry& entry, const Call& call, bo
 gpu::Block* resident_block(const PyArrayObject_fields* array, gpu::Memory& memory, bool* resident) noexcept {
   if (!gpu::Memory::contains(array->data)) return nullptr;
   gpu::Block* block = memory.find(array->data);
-  if (block == nullptr || block->exports > 0 || block->unprotectable) return nullptr;
+  if (block == nullptr || block->exports > 0 || block->shares > 0 || block->unprotectable) return nullptr;
   const bool here = block->state == gpu::State::kDevice || block->state == gpu::State::kPending;
   *resident |= here;
   return here || block->state == gpu::State::kBoth ? block : nullptr;

@@ -49,8 +49,10 @@ bool read_array(PyArrayObject* array, Operand* out, Reason* reason) noexcept {
   out->strides = reinterpret_cast<const std::int64_t*>(PyArray_STRIDES(array));
   gpu::Memory* memory = gpu::Memory::get();
   out->block = gpu::Memory::contains(out->data) ? memory->find(out->data) : nullptr;
-  // A block whose pointer is out with others, or that can't be protected, may change without a fault: foreign.
-  if (out->block && (out->block->exports > 0 || out->block->unprotectable)) out->block = nullptr;
+  // A block whose pointer is out with others, or that can't be protected, may change without a fault: foreign. Not one
+  // whose value the device owns for other libraries.
+  const gpu::Block* b = out->block;
+  if (b && ((b->exports > 0 && b->shares == 0) || b->unprotectable)) out->block = nullptr;
   return true;
 }
 

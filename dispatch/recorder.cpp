@@ -227,7 +227,10 @@ bool Recorder::becomes_value(const kernels::Program& program) const {
 
 void Recorder::record_program(const kernels::Program& program, When when) {
   bool now = when == When::kNow || Runtime::get()->settings.eager;
-  for (int i = 0; i < node_.n_bindings; ++i) now |= node_.bindings[i].block == nullptr;
+  for (int i = 0; i < node_.n_bindings; ++i) {
+    const gpu::Block* block = node_.bindings[i].block;
+    now |= block == nullptr || block->shares > 0;  // others look at shared memory when they like
+  }
   if (now) copy_foreign_in();
   const int stores = count_stores(program);
   for (int store = 0; store < stores; ++store) {

@@ -32,9 +32,10 @@ void note_sorted(const Operand& array) noexcept {
 }
 /// Asks once.
 bool already_sorted(const Operand& array) noexcept {
-  bool same = array.block && array.block == g_sorted.block && array.block->state == gpu::State::kDevice &&
-              array.block->last_use == g_sorted.last_use && array.data == g_sorted.data && array.ndim == 1 &&
-              array.shape[0] == g_sorted.length && array.dtype == g_sorted.type && is_dense(array);
+  bool same = array.block && array.block == g_sorted.block && array.block->shares == 0 &&
+              array.block->state == gpu::State::kDevice && array.block->last_use == g_sorted.last_use &&
+              array.data == g_sorted.data && array.ndim == 1 && array.shape[0] == g_sorted.length &&
+              array.dtype == g_sorted.type && is_dense(array);
   g_sorted.block = nullptr;
   return same;
 }

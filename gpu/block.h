@@ -49,6 +49,8 @@ struct Block {
   bool unprotectable = false;       ///< the system refused a protection change: stays in kHost
   std::uint8_t bounces = 0;         ///< times it was uploaded again after a host write
   std::uint32_t exports = 0;        ///< buffers handed out and not released: stays in kHost, device copies are per use
+  std::uint32_t shares = 0;         ///< other libraries that hold the device memory (sharing.cpp): it stays where it is
+  bool borrowed = false;            ///< the device memory is another library's
   std::uint32_t lease = 0;          ///< id of the DeviceLease that uses it, 0 none: not evicted meanwhile
   std::uint64_t last_use = 0;       ///< device use clock, for least-recently-used eviction
   std::uint64_t upload_ticket = 0;  ///< ticket of the last upload still reading the host pages

@@ -47,7 +47,7 @@ void say(const char* text) noexcept {
 }
 
 Memory::Impl::Impl(std::unique_ptr<Device> d, const MemoryOptions& o)
-    : device(std::move(d)), options(o), device_pool(*device, o.device_limit) {
+    : device(std::move(d)), peers(make_peers(*device)), options(o), device_pool(*device, o.device_limit) {
   if (options.pool_pinned_limit == 0) {
     const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
     options.pool_pinned_limit = pages / 4 * kPage;
@@ -126,6 +126,10 @@ void Memory::Impl::make_home(Block* block, Access access) {
       break;
     case State::kBoth:
       if (access == Access::kRead) break;
+      if (block->shares > 0) {
+        write_shared(block);
+        break;
+      }
       wait_for_upload(block);
       if (protect(block, Protection::kReadWrite)) set_state(block, State::kHost);
       break;
@@ -139,7 +143,11 @@ void Memory::Impl::make_home(Block* block, Access access) {
       block->device_zeroed = false;
       break;
     case State::kDevice:
-      copy_home(block, access);
+      if (block->shares > 0 && access == Access::kWrite) {
+        write_shared(block);
+      } else {
+        copy_home(block, access);
+      }
       break;
     case State::kPending:
     case State::kFree:
@@ -180,6 +188,7 @@ bool Memory::Impl::protect(Block* block, Protection want) noexcept {
       (give_back_mappings() && pages::protect(block->base, block->capacity, want)) ||
       (opens && pages::spend_reserve() && pages::protect(block->base, block->capacity, want))) {
     block->protection = want;
+    if (block->shares > 0 && want != Protection::kNone) Memory::shared_open_.store(true, std::memory_order_relaxed);
     return true;
   }
   // Part of the span may have changed. What was home in chunks is copied again at the next touch.
@@ -223,6 +232,7 @@ bool Memory::Impl::add_reader(Block* block) {
   if (abandoned) throw DeviceUnavailable("the device may not be used any more");
   load(block);
   if (block->state == State::kHost) return false;  // it could not be protected
+  if (block->shares > 0) return false;             // others write to it
   ++block->readers;
   return true;
 }

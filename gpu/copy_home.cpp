@@ -44,6 +44,7 @@ void Memory::Impl::download_run(Block* block, std::size_t from, std::size_t byte
 
 void Memory::Impl::copy_home(Block* block, Access access) {
   const Protection final = access == Access::kRead ? Protection::kRead : Protection::kReadWrite;
+  wait_for_sharers(block);
   if (block->chunks_home == 0) {
     if (block->registered) {
       download_run(block, 0, block->bytes);
@@ -79,6 +80,7 @@ void Memory::Impl::copy_home(Block* block, Access access) {
 }
 
 void Memory::Impl::finish_home(Block* block, Access access) noexcept {
+  if (block->shares > 0) Memory::shared_open_.store(true, std::memory_order_relaxed);
   block->touched = std::max(block->touched, page_round(block->bytes));
   block->populated = true;
   if (access == Access::kRead && protect(block, Protection::kRead)) {
@@ -148,6 +150,8 @@ void Memory::Impl::read_chunk(Block* block, const void* p) {
   const bool scattered = !block->registered && block->chunks_home >= kScatteredChunks && block->window == 1;
   if ((block->chunks_home + missing) * 2 > chunks || scattered) return copy_home(block, Access::kRead);
 
+  wait_for_sharers(block);
+  if (block->shares > 0) Memory::shared_open_.store(true, std::memory_order_relaxed);
   for (std::size_t c = first; c < end; ++c) {
     if (block->chunk_map[c] != 0) continue;
     std::size_t stop = c + 1;

@@ -73,6 +73,12 @@ DeviceLease::~DeviceLease() {
     for (std::size_t i = 0; i < n_written_; ++i) restore(m, written_[i].block, written_[i].before);
     for (const Written& w : more_written_) restore(m, w.block, w.before);
   }
+  if (shared_) {
+    try {
+      m.peers->let_others_wait();
+    } catch (const DeviceError&) {  // a dead device orders nothing
+    }
+  }
   m.lease_id = 0;
   m.lock.unlock();
 }
@@ -93,9 +99,16 @@ void DeviceLease::note_written(const Written& written) {
   }
 }
 
+void DeviceLease::order_with_others(const Block* block) {
+  if (block->shares == 0 || shared_) return;
+  memory_.impl().peers->wait_for_others();
+  shared_ = true;
+}
+
 DevicePtr DeviceLease::read(Block* block) {
   Memory::Impl& m = memory_.impl();
   if (m.abandoned) throw DeviceUnavailable("the device may not be used any more");
+  order_with_others(block);
   m.device_used = true;
   const bool again = block->lease == id_;
   block->lease = id_;
@@ -129,8 +142,10 @@ DevicePtr DeviceLease::read(Block* block) {
 DevicePtr DeviceLease::write(Block* block, bool whole) {
   Memory::Impl& m = memory_.impl();
   if (m.abandoned) throw DeviceUnavailable("the device may not be used any more");
-  if (block->exports > 0 || block->unprotectable || block->state == State::kFree)
+  if ((block->exports > 0 && block->shares == 0) || block->unprotectable || block->state == State::kFree)
     throw DeviceError("a device lease can't write a block that is exported, unprotectable or free");
+  order_with_others(block);
+  if (block->shares > 0 && block->state == State::kBoth) m.close_shared(block);
   if (!whole && block->state != State::kPending) {
     read(block);  // loads it, also when it is named twice
     if (block->unprotectable) throw OutOfMemory("the system refuses more memory mappings");

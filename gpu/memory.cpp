@@ -19,6 +19,7 @@ std::atomic<Memory*> the_memory{nullptr};
 
 std::uintptr_t Memory::range_base_ = 0;
 std::size_t Memory::range_size_ = 0;
+std::atomic<bool> Memory::shared_open_{false};
 
 Memory& Memory::start(std::unique_ptr<Device> device, const MemoryOptions& options) {
   static std::mutex starting;
@@ -37,6 +38,8 @@ Memory& Memory::start(std::unique_ptr<Device> device, const MemoryOptions& optio
 Memory* Memory::get() noexcept { return the_memory.load(std::memory_order_acquire); }
 
 Device& Memory::device() noexcept { return *impl_->device; }
+
+Peers& Memory::peers() noexcept { return *impl_->peers; }
 
 Block* Memory::find(const void* p) noexcept {
   Block* block = impl_->space.block_at(p);
@@ -65,6 +68,7 @@ bool Memory::resize(void* p, std::size_t bytes) noexcept {
     block->bytes = bytes;
     return true;
   }
+  if (block->shares > 0) return false;
   // A device copy covers the old size only: the value goes home first.
   const Guard guard = impl_->lock_settled(block, Access::kWrite);
   impl_->make_home_or_lose(block, Access::kWrite);
@@ -77,7 +81,11 @@ bool Memory::resize(void* p, std::size_t bytes) noexcept {
 
 void Memory::bring_home(Block* block, Access access) noexcept {
   const Guard guard = impl_->lock_settled(block, access);
-  impl_->make_home_or_lose(block, access);
+  if (block->shares > 0) {
+    impl_->show_shared(block);
+  } else {
+    impl_->make_home_or_lose(block, access);
+  }
 }
 
 bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
@@ -91,6 +99,7 @@ bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
   {
     const Guard guard = m.lock_settled(block, Access::kRead);
     if (block->state == State::kFree) return false;
+    if (block->shares > 0) m.close_shared_or_lose(block);
     if (block->state == State::kZero && !m.abandoned) {
       from = kZeros;
     } else if (block->state == State::kDevice && n <= sizeof words && !m.abandoned) {
@@ -98,6 +107,7 @@ bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
       try {
         DevicePtr ignored = 0;
         if (m.fetch_words == nullptr) m.fetch_words = m.device->allocate_shared_words(Impl::kFetchBytes, &ignored);
+        m.wait_for_sharers(block);
         m.device->download(m.fetch_words, block->device + offset, n);
         m.synchronize();
       } catch (const std::exception&) {
@@ -125,13 +135,44 @@ bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
 
 void Memory::add_export(Block* block) noexcept {
   const Guard guard = impl_->lock_settled(block, Access::kWrite);
-  impl_->make_home_or_lose(block, Access::kWrite);
+  if (block->shares > 0) {
+    impl_->show_shared(block);
+  } else {
+    impl_->make_home_or_lose(block, Access::kWrite);
+  }
   ++block->exports;
 }
 
 void Memory::drop_export(Block* block) noexcept {
   const Guard guard(impl_->lock);
   if (block->exports > 0) --block->exports;
+}
+
+void Memory::share(Block* block) { impl_->share(block); }
+
+void Memory::unshare(Block* block) noexcept {
+  const Guard guard(impl_->lock);
+  impl_->unshare(block);
+}
+
+Block* Memory::borrow(DevicePtr p, std::size_t bytes) {
+  const Guard guard(impl_->lock);
+  return impl_->borrow(p, bytes);
+}
+
+void Memory::refresh_shared() noexcept {
+  const Guard guard(impl_->lock);
+  impl_->refresh_shared();
+}
+
+void Memory::let_others_wait() {
+  const Guard guard(impl_->lock);
+  impl_->peers->let_others_wait();
+}
+
+void Memory::let_stream_wait(std::uintptr_t stream) {
+  const Guard guard(impl_->lock);
+  impl_->peers->let_stream_wait(stream);
 }
 
 Guard Memory::guard() noexcept { return Guard(impl_->lock); }

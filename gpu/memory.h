@@ -10,6 +10,7 @@
 // pending block runs outside it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -18,6 +19,7 @@
 #include "gpu/block.h"
 #include "gpu/device.h"
 #include "gpu/lock.h"
+#include "gpu/peers.h"
 
 namespace gpushim::gpu {
 
@@ -88,6 +90,22 @@ class Memory {
   void add_export(Block* block) noexcept;
   void drop_export(Block* block) noexcept;
 
+  // --- device memory shared with other libraries (sharing.cpp)
+  /// Another library will hold the block's device memory: valid, and in its place until the last unshare(). Throws.
+  void share(Block* block);
+  void unshare(Block* block) noexcept;
+  /// The block over another library's device memory, shared from its birth to its last unshare(), which is its end. May
+  /// be one that is known already: p lies at p - block->device in it. Throws.
+  Block* borrow(DevicePtr p, std::size_t bytes);
+  /// Ends what the CPU sees of shared blocks: writes go to the device, and the next touch copies home afresh.
+  void refresh_shared() noexcept;
+  /// refresh_shared() has something to do.
+  static bool shared_open() noexcept { return shared_open_.load(std::memory_order_relaxed); }
+  /// Work of the others on any stream from now on (on one stream: DLPack's number) comes after ours.
+  void let_others_wait();
+  void let_stream_wait(std::uintptr_t stream);
+  Peers& peers() noexcept;
+
   // --- pending values (the recorder)
   /// Holds the lock over several of the next calls; nothing may be evaluated meanwhile.
   Guard guard() noexcept;
@@ -123,8 +141,10 @@ class Memory {
 
  private:
   friend class DeviceLease;
+  friend class Impl;
   explicit Memory(Impl* impl) : impl_(impl) {}
   Impl* impl_;
+  static std::atomic<bool> shared_open_;
   static std::uintptr_t range_base_;
   static std::size_t range_size_;
 };
@@ -152,6 +172,7 @@ class DeviceLease {
     bool loaded;  ///< the device copy holds the block's value
   };
   Written* find_written(const Block* block) noexcept;
+  void order_with_others(const Block* block);
   void note_written(const Written& written);
 
   Memory& memory_;
@@ -163,6 +184,7 @@ class DeviceLease {
   std::size_t n_written_ = 0;
   std::vector<Written> more_written_;
   bool committed_ = false;
+  bool shared_ = false;  ///< uses memory that other libraries hold: ordered before and after their work
 };
 
 /// Device memory without a host side, from the same pool: temporaries and copies of foreign memory. Freeing is

@@ -8,11 +8,13 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "gpu/address_space.h"
 #include "gpu/device_pool.h"
 #include "gpu/lock.h"
 #include "gpu/memory.h"
+#include "gpu/peers.h"
 #include "gpu/pool.h"
 
 namespace gpushim::gpu {
@@ -89,6 +91,23 @@ class Memory::Impl {
   /// Lets the mappings of free blocks merge, when the kernel allows no more of them. False when there are none.
   bool give_back_mappings() noexcept;
 
+  // --- sharing.cpp
+  void share(Block* block);  ///< no lock
+  void unshare(Block* block) noexcept;
+  Block* borrow(DevicePtr p, std::size_t bytes);
+  /// Ends the CPU's view of one shared block. Throws DeviceError.
+  void close_shared(Block* block);
+  void close_shared_or_lose(Block* block) noexcept;
+  /// Makes a shared block readable, as it is now. Not writable: who writes to it must be noticed.
+  void show_shared(Block* block) noexcept;
+  /// Makes it writable, from what the device holds now. Throws DeviceError.
+  void write_shared(Block* block);
+  void refresh_shared() noexcept;
+  /// Before the device memory of a block is read home: after the work of those who share it.
+  void wait_for_sharers(const Block* block) {
+    if (block->shares > 0) peers->wait_for_others();
+  }
+
   // --- transitions.cpp; no lock
   void evacuate() noexcept;
   void abandon() noexcept;
@@ -103,6 +122,7 @@ class Memory::Impl {
   bool in_lease(const Block* block) const noexcept { return lease_id != 0 && block->lease == lease_id; }
 
   std::unique_ptr<Device> device;
+  std::unique_ptr<Peers> peers;
   MemoryOptions options;
   Lock lock;
   AddressSpace space;
@@ -115,6 +135,7 @@ class Memory::Impl {
   std::atomic<bool> device_used{false};  ///< false in programs that stay on the host: they pay for nothing
 
   Block* live = nullptr;
+  std::vector<Block*> shared;  ///< blocks with shares
   std::size_t live_blocks = 0, live_bytes = 0, pinned_bytes = 0;
   std::uint32_t lease_id = 0;  ///< the lease that holds the lock, 0 none
   std::uint32_t last_lease_id = 0;

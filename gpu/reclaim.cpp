@@ -50,7 +50,7 @@ bool Memory::Impl::reclaim_once() {
 bool Memory::Impl::drop_copy_of_both() {
   Block* victim = nullptr;
   for (Block* b = live; b != nullptr; b = b->next_live) {
-    if (b->slab != nullptr || b->device == 0 || b->readers > 0 || in_lease(b)) continue;
+    if (b->slab != nullptr || b->device == 0 || b->readers > 0 || b->shares > 0 || in_lease(b)) continue;
     if (b->state != State::kBoth && b->state != State::kHost && b->state != State::kZero) continue;
     if (victim == nullptr || b->last_use < victim->last_use) victim = b;
   }
@@ -65,7 +65,10 @@ bool Memory::Impl::drop_copy_of_both() {
 bool Memory::Impl::spill_block() {
   Block* victim = nullptr;
   for (Block* b = live; b != nullptr; b = b->next_live) {
-    if (b->slab != nullptr || b->device == 0 || b->readers > 0 || in_lease(b) || b->state != State::kDevice) continue;
+    if (b->slab != nullptr || b->device == 0 || b->readers > 0 || b->shares > 0 || in_lease(b) ||
+        b->state != State::kDevice) {
+      continue;
+    }
     if (victim == nullptr || b->last_use < victim->last_use) victim = b;
   }
   if (victim == nullptr) return false;
@@ -86,7 +89,7 @@ bool Memory::Impl::reclaim_slab(bool spilling) {
     std::uint64_t use = 0;
     space.for_each_block(*slab, [&](const Block* b) {
       if (b->state == State::kFree) return;
-      taken = taken || in_lease(b) || b->readers > 0 || b->state == State::kPending ||
+      taken = taken || in_lease(b) || b->readers > 0 || b->shares > 0 || b->state == State::kPending ||
               (!spilling && b->state == State::kDevice);
       use = std::max(use, b->last_use);
     });

@@ -20,7 +20,9 @@ Guard Memory::Impl::lock_all_settled() noexcept {
 
 void Memory::Impl::evacuate() noexcept {
   const Guard guard = lock_all_settled();
-  for (Block* b = live; b != nullptr; b = b->next_live) make_home_or_lose(b, Access::kWrite);
+  for (Block* b = live; b != nullptr; b = b->next_live) {
+    if (b->shares == 0) make_home_or_lose(b, Access::kWrite);
+  }
 }
 
 void Memory::Impl::abandon() noexcept {
@@ -41,6 +43,7 @@ void Memory::Impl::abandon() noexcept {
 void Memory::Impl::prepare_fork() noexcept {
   fork_guard.emplace(lock_all_settled());
   if (abandoned) return;
+  refresh_shared();
   try {
     synchronize();
   } catch (const DeviceError&) {  // the copies below will say so
@@ -48,7 +51,7 @@ void Memory::Impl::prepare_fork() noexcept {
   for (Block* b = live; b != nullptr; b = b->next_live) {
     // A slab that is not registered has no protected blocks.
     if (b->slab != nullptr) {
-      make_home_or_lose(b, Access::kWrite);
+      make_home_or_lose(b, b->shares > 0 ? Access::kRead : Access::kWrite);
     } else {
       if (b->state == State::kDevice) make_home_or_lose(b, Access::kRead);
       unregister_pages(b);
@@ -56,6 +59,9 @@ void Memory::Impl::prepare_fork() noexcept {
   }
   for (Slab* slab = space.slabs(); slab != nullptr; slab = slab->next) {
     if (!slab->registered && !slab->registration_refused) continue;
+    bool shared = false;  // such a slab keeps its pins: opening it would make the host its owner
+    space.for_each_block(*slab, [&](const Block* b) { shared = shared || b->shares > 0; });
+    if (shared) continue;
     const bool open = pages::protect(slab->base, slab->total_bytes, Protection::kReadWrite);
     space.for_each_block(*slab, [&](Block* b) {
       if (!open || b->state != State::kFree) return;

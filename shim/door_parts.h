@@ -25,6 +25,8 @@ inline gpu::Block* block_of(PyObject* array) noexcept {
 /// Counts an export, so that the block stays on the host, readable and writable.
 void pin(gpu::Block* block) noexcept;
 void unpin(gpu::Block* block) noexcept;
+/// The end of a share of the block's device memory (gpu::Memory::share and borrow).
+void unshare(gpu::Block* block) noexcept;
 /// Frees a block whose owner moved away, as soon as no export refers to it.
 void free_after_exports(gpu::Block* block) noexcept;
 
@@ -42,6 +44,21 @@ class PinDuringCall {
 
  private:
   gpu::Block* block_;
+};
+
+/// What the CPU sees of memory that is shared with other libraries ends before and after a call (gpu/sharing.cpp).
+class Seam {
+ public:
+  Seam() noexcept { refresh(); }
+  ~Seam() { refresh(); }
+  Seam(const Seam&) = delete;
+  Seam& operator=(const Seam&) = delete;
+
+ private:
+  static void refresh() noexcept {
+    if (gpu::Memory::shared_open()) [[unlikely]]
+      gpu::Memory::get()->refresh_shared();
+  }
 };
 
 // One per file; false with a Python error set.

@@ -24,6 +24,7 @@
 #include "dispatch/ufunc_route.h"
 #include "gpu/error.h"
 #include "shim/check.h"
+#include "shim/door_parts.h"
 #include "shim/elision.h"
 #include "shim/ndarray.h"
 #include "shim/operators.h"
@@ -197,6 +198,7 @@ UfuncTable g_ufuncs;
 
 [[gnu::noinline]] PyObject* consider_ufunc(PyObject* ufunc, PyObject* const* args, std::size_t nargsf,
                                            PyObject* kwnames) {
+  const Seam seam_of_call;
   UfuncSeam* seam = g_ufuncs.find(ufunc);
   Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
@@ -239,6 +241,7 @@ template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call
           FunctionStatistics* UfuncEntry::*kRow>
 [[gnu::noinline]] PyObject* consider_ufunc_method(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs,
                                                   PyObject* kwnames) {
+  const Seam seam_of_call;
   UfuncSeam* seam = g_ufuncs.find(ufunc);
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if (!seam || !seam->elementwise || !(seam->entry.*kRow) || !any_interesting(args, total) || !dispatch::gate::open()) {
@@ -360,6 +363,7 @@ inline bool dull_call(PyObject* self, PyObject* const* args, Py_ssize_t nargs, P
 template <bool kMethod, Interest kInterest, class Original, class Invoke>
 PyObject* offer_fast(MethodSeam& seam, Route route, PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                      PyObject* kwnames, Original&& original, Invoke&& replay) {
+  const Seam seam_of_call;
   constexpr Py_ssize_t kMost = 15;
   Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if constexpr (!kMethod) {
@@ -609,6 +613,7 @@ struct DispatcherHook {
   static inline Route route;
 
   static PyObject* hook(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject* kwnames) {
+    const Seam seam_of_call;
     Py_ssize_t nargs = PyVectorcall_NARGS(nargsf);
     auto untouched = [&] { return original(self, args, nargsf, kwnames); };
     if (!any_interesting(args, nargs) || !dispatch::gate::open()) return untouched();
@@ -648,6 +653,7 @@ FunctionStatistics* g_getitem_row;
 FunctionStatistics* g_setitem_row;
 
 [[gnu::noinline]] PyObject* consider_subscript(PyObject* self, PyObject* key) {
+  const Seam seam_of_call;
   if (PyArray_CheckExact(self) && dispatch::interesting_array(self, 1)) {
     Attempt attempt = guarded([&] { return dispatch::fetch_item(self, key); });
     if (attempt.done) {
@@ -674,6 +680,7 @@ PyObject* subscript_hook(PyObject* self, PyObject* key) {
 }
 
 [[gnu::noinline]] int consider_ass_subscript(PyObject* self, PyObject* key, PyObject* value) {
+  const Seam seam_of_call;
   PyObject* all[] = {self, value, key};
   if (!PyArray_CheckExact(self) || !any_interesting(all, 2) || !dispatch::gate::open())
     return g_ass_subscript(self, key, value);

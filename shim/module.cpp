@@ -11,6 +11,7 @@
 #include "dispatch/runtime.h"
 #include "gpu/cuda_library.h"
 #include "gpu/error.h"
+#include "shim/door_parts.h"
 #include "shim/doors.h"
 #include "shim/hooks.h"
 #include "shim/ndarray.h"
@@ -157,6 +158,7 @@ PyObject* set_enabled(PyObject*, PyObject* value) {
 }
 
 PyObject* synchronize(PyObject*, PyObject*) {
+  const Seam seam;
   if (Runtime* runtime = Runtime::get(); runtime && !runtime->memory().abandoned()) {
     try {
       dispatch::Recorder::get().evaluate_all();

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dispatch/runtime.h"
+#include "shim/exchange.h"
 
 namespace gpushim::shim {
 
@@ -190,6 +191,7 @@ void ndarray_dealloc(PyObject* self) {
   PyTypeObject* type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   if (as_ndarray(self)->weak_references) PyObject_ClearWeakRefs(self);
+  if (as_ndarray(self)->shared) unshare(as_ndarray(self)->shared);
   Py_CLEAR(as_ndarray(self)->array);
   type->tp_free(self);
   Py_DECREF(type);
@@ -258,6 +260,7 @@ PyObject* ndarray_array(PyObject* self, PyObject* args, PyObject* kwargs) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
     PyTuple_SET_ITEM(all.get(), i + 1, Py_NewRef(PyTuple_GET_ITEM(args, i)));
   }
+  const Seam seam;
   dispatch::DeviceScope scope;
   return PyObject_Call(numpys, all.get(), kwargs);
 }
@@ -439,7 +442,10 @@ PyObject* hold_function(PyObject*, PyObject* args) {
 }
 
 PyObject* asnumpy(PyObject*, PyObject* object) {
-  if (is_ndarray(object)) return Py_NewRef(held_array(object));
+  if (is_ndarray(object)) {
+    const Seam seam;
+    return Py_NewRef(held_array(object));
+  }
   return PyArray_FromAny(object, nullptr, 0, 0, 0, nullptr);
 }
 
@@ -490,7 +496,7 @@ bool add_ndarray(PyObject* module) {
   g_method = make_function_type("gpushim._shim.Method", true);
   return g_function && g_method && PyModule_AddObjectRef(module, "Function", as_object(g_function)) == 0 &&
          PyModule_AddFunctions(module, kFunctions) == 0 && PyModule_AddFunctions(module, exchange_functions) == 0 &&
-         make_ndarray_type(module);
+         make_import_type() && make_ndarray_type(module);
 }
 
 }  // namespace gpushim::shim

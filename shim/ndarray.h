@@ -3,16 +3,18 @@
 // One mechanism makes all of it: *unwrap* the arguments (each gpushim.ndarray becomes the array it holds, also inside
 // tuples, lists and dicts), *call* the same callable of NumPy with the gate open (dispatch::DeviceScope), *wrap* what
 // comes back. ndarray_calls.cpp is that mechanism; ndarray.cpp applies it to every attribute of numpy.ndarray, and to
-// the functions of the namespace; exchange.cpp is DLPack and the CUDA array interface.
+// the functions of the namespace; exchange.h tells how arrays go to and come from other libraries.
 #pragma once
 
 #include "compat/pyref.h"
+#include "gpu/block.h"
 
 namespace gpushim::shim {
 
 struct NdarrayObject {
   PyObject_HEAD PyObject* array;  ///< an exact numpy.ndarray, never null
   PyObject* weak_references;
+  gpu::Block* shared;  ///< the block of which __cuda_array_interface__ was given out, else null
 };
 
 /// The type gpushim.ndarray; null before add_ndarray.
@@ -34,7 +36,9 @@ bool ensure_engine();
 
 /// What a call does with the arrays that it got and made.
 struct CallPolicy {
-  bool adopt = false;     ///< a plain array that comes back as it was passed is copied into coherent memory (asarray)
+  /// Of the namespace: arrays of other CUDA libraries are taken over as they are, and a plain array that comes back as
+  /// it was passed is copied into coherent memory (asarray).
+  bool adopt = false;
   bool on_host = false;   ///< the gate stays closed: text and bytes are made from the host's copy
   bool indexing = false;  ///< a[key]: one element stays on the device
 };

@@ -7,8 +7,7 @@
 #include "dispatch/runtime.h"
 #include "dispatch/types.h"
 #include "gpu/memory.h"
-#include "shim/door_parts.h"
-#include "shim/ndarray.h"
+#include "shim/exchange.h"
 
 namespace gpushim::shim {
 
@@ -24,11 +23,18 @@ constexpr int kMaxDepth = 64;
 /// One call's arguments: which held array came out of which object.
 class Arguments {
  public:
+  /// imports: arrays of other CUDA libraries count as arrays.
+  explicit Arguments(bool imports) noexcept : imports_(imports && on_cuda()) {}
+
   /// Null with an error set on failure.
   PyRef unwrap(PyObject* object, int depth = 0) {
     if (is_ndarray(object)) return note(object);
     if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) return unwrap_sequence(object, depth);
     if (PyDict_CheckExact(object)) return unwrap_dict(object, depth);
+    if (imports_ && has_cuda_array_interface(object)) {
+      PyRef array = import_cuda_array(object);
+      return array || PyErr_Occurred() ? std::move(array) : borrow(object);
+    }
     return borrow(object);
   }
 
@@ -64,6 +70,11 @@ class Arguments {
     PyObject* array;
     bool meant;
   };
+
+  static bool has_cuda_array_interface(PyObject* object) noexcept {
+    static PyObject* name = PyUnicode_InternFromString("__cuda_array_interface__");
+    return _PyType_Lookup(Py_TYPE(object), name) != nullptr;
+  }
 
   PyTypeObject* type() const noexcept { return like_ ? Py_TYPE(like_) : ndarray_type(); }
 
@@ -164,6 +175,7 @@ class Arguments {
   std::vector<Held> held_;
   std::vector<Plain> plain_;
   PyObject* like_ = nullptr;
+  bool imports_;
 };
 
 bool is_integer(PyObject* key) noexcept { return PyLong_CheckExact(key) || PyArray_IsScalar(key, Integer); }
@@ -204,7 +216,7 @@ bool is_out(PyObject* name) noexcept { return PyUnicode_CompareWithASCIIString(n
 
 }  // namespace
 
-PyRef unwrapped(PyObject* object) { return Arguments().unwrap(object); }
+PyRef unwrapped(PyObject* object) { return Arguments(true).unwrap(object); }
 
 PyRef in_coherent_memory(PyObject* array) {
   auto* a = reinterpret_cast<PyArrayObject*>(array);
@@ -221,7 +233,8 @@ PyObject* call_unwrapped(PyObject* callable, PyObject* const* args, Py_ssize_t n
                          CallPolicy policy) {
   if (!ensure_engine()) return nullptr;
   const Py_ssize_t n_keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  Arguments arguments;
+  const Seam seam;
+  Arguments arguments(policy.adopt);
   constexpr Py_ssize_t kInline = 12;
   PyObject* few[kInline];
   std::vector<PyObject*> many;

@@ -1,4 +1,4 @@
-// Exports of blocks, and the blocks whose owner left while exports were out. Host code, called with the GIL.
+// Exports and shares of blocks, and the blocks whose owner left while exports were out. Host code, called with the GIL.
 //
 // ndarray.resize(refcheck=False) moves an array away from under a memoryview. NumPy frees the old memory then, and the
 // memoryview dangles. A freed block would go to another array with our export still counted on it, so it waits here.
@@ -21,14 +21,9 @@ Orphanage& orphanage() {
   return instance;
 }
 
-}  // namespace
-
-void pin(gpu::Block* block) noexcept { gpu::Memory::get()->add_export(block); }
-
-void unpin(gpu::Block* block) noexcept {
-  gpu::Memory* memory = gpu::Memory::get();
-  memory->drop_export(block);
-  if (block->exports > 0) return;
+/// Frees the block if it waited for its last use by others.
+void free_orphan(gpu::Block* block) noexcept {
+  if (block->exports > 0 || block->shares > 0) return;
   {
     std::lock_guard lock(orphanage().mutex);
     auto& blocks = orphanage().blocks;
@@ -36,11 +31,26 @@ void unpin(gpu::Block* block) noexcept {
     if (found == blocks.end()) return;
     blocks.erase(found);
   }
-  memory->free(block->base);
+  gpu::Memory::get()->free(block->base);
+}
+
+}  // namespace
+
+void pin(gpu::Block* block) noexcept { gpu::Memory::get()->add_export(block); }
+
+void unpin(gpu::Block* block) noexcept {
+  gpu::Memory::get()->drop_export(block);
+  free_orphan(block);
+}
+
+void unshare(gpu::Block* block) noexcept {
+  const bool ends = block->borrowed;
+  gpu::Memory::get()->unshare(block);
+  if (!ends) free_orphan(block);
 }
 
 void free_after_exports(gpu::Block* block) noexcept {
-  if (block->exports == 0) {
+  if (block->exports == 0 && block->shares == 0) {
     gpu::Memory::get()->free(block->base);
     return;
   }

@@ -61,7 +61,8 @@ def _parser() -> argparse.ArgumentParser:
                 dest=setting.name,
                 metavar=values,
                 help=setting.help,
-                **({"nargs": "?", "const": setting.bare} if setting.bare else {}),
+                nargs="?" if setting.bare else None,
+                const=setting.bare or None,
             )
     parser.add_argument("-v", dest="verbose", action="count", default=0, help=_settings.BY_NAME["log"].help)
     parser.add_argument("--info", action="store_true", help="Print versions, devices and settings, and exit.")

@@ -45,7 +45,7 @@ class _Info:
     """NumPy's answers, with gpushim's device in place of "cpu"."""
 
     def __init__(self) -> None:
-        self._numpys = numpy.__array_namespace_info__()
+        self._numpys: Any = numpy.__array_namespace_info__()
 
     def default_device(self) -> str:
         """The device of every array."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from typing import Any, cast
 
 import numpy as np
 
@@ -17,9 +18,10 @@ _SUMS = ("add.reduce", "add.accumulate", "matmul", "dot", "vdot", "inner", "vecd
 
 def compare(name: str, result: object, expected: object) -> bool:
     """Writes one line, with the place in the program, to stderr when the results differ; always returns True."""
-    if not isinstance(expected, tuple):
-        result, expected = (result,), (expected,)
-    for mine, numpys in zip(result, expected, strict=True):
+    pairs: Any = [(result, expected)]
+    if isinstance(expected, tuple):
+        pairs = zip(cast(Any, result), expected, strict=True)
+    for mine, numpys in pairs:
         problem = _difference(np.asarray(mine), np.asarray(numpys), name.removeprefix("ndarray.") in _SUMS)
         if problem:
             print(f"gpushim: check: {name} {problem}, at {_place()}", file=sys.stderr, flush=True)
@@ -32,8 +34,8 @@ def _difference(mine: np.ndarray, numpys: np.ndarray, is_sum: bool) -> str:
     if mine.dtype.kind in "fc":
         tolerance = _ULP * np.finfo(mine.dtype).eps
         with np.errstate(all="ignore"):
-            finite = np.abs(numpys[np.isfinite(numpys)]) if is_sum else ()
-            atol = tolerance * finite.max() if len(finite) else 0
+            finite = np.abs(numpys[np.isfinite(numpys)])
+            atol = tolerance * finite.max() if is_sum and len(finite) else 0
             wrong = ~np.isclose(mine, numpys, rtol=tolerance, atol=atol, equal_nan=True)
     else:
         wrong = mine != numpys

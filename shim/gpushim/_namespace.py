@@ -156,7 +156,11 @@ class _Finder:
             return None
         if found is None:
             return None
-        spec = importlib.machinery.ModuleSpec(fullname, self, is_package=found.submodule_search_locations is not None)
+        spec = importlib.machinery.ModuleSpec(
+            fullname,
+            self,  # type: ignore[arg-type]  # a loader in all but its class: importlib.abc is slow to import
+            is_package=found.submodule_search_locations is not None,
+        )
         spec.loader_state = "numpy." + name
         return spec
 

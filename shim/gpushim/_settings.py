@@ -34,6 +34,7 @@ class Setting(NamedTuple):
 
         :raises ValueError: names `source` and says what is allowed.
         """
+        parsed: object
         if self.kind == "flag":
             allowed = "1 or 0"
             if isinstance(value, bool):

@@ -38,18 +38,20 @@ def install() -> None:
     global _enter, _exit
     kind = warnings.catch_warnings
     if "enter" not in _covered and kind.__enter__ is not _enter_settled:
-        _enter, kind.__enter__ = kind.__enter__, _enter_settled
+        _enter = kind.__enter__
+        kind.__enter__ = _enter_settled  # type: ignore[method-assign]
     if "exit" not in _covered and kind.__exit__ is not _exit_settled:
-        _exit, kind.__exit__ = kind.__exit__, _exit_settled
+        _exit = kind.__exit__
+        kind.__exit__ = _exit_settled  # type: ignore[method-assign]
 
 
 def uninstall() -> None:
     kind = warnings.catch_warnings
     if kind.__enter__ is _enter_settled:
-        kind.__enter__ = _enter
+        kind.__enter__ = _enter  # type: ignore[method-assign]
     elif kind.__enter__ is not _enter:
         _covered.add("enter")
     if kind.__exit__ is _exit_settled:
-        kind.__exit__ = _exit
+        kind.__exit__ = _exit  # type: ignore[method-assign]
     elif kind.__exit__ is not _exit:
         _covered.add("exit")

@@ -9,9 +9,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-import distributed
+try:
+    import distributed
+except ImportError as error:
+    raise ImportError("gpushim.dask needs Dask's distributed: pip install 'dask[distributed]'") from error
 
 import gpushim
+from gpushim import _settings
 
 
 def _gpus() -> int:
@@ -36,12 +40,14 @@ class WorkerPlugin(distributed.WorkerPlugin):
     unless CUDA_VISIBLE_DEVICES says which.
 
     :param settings: what `gpushim.install` takes.
+    :raises TypeError, ValueError: here, not on the workers, for settings that `gpushim.install` would refuse.
     """
 
     name = "gpushim"
     idempotent = True
 
     def __init__(self, **settings: Any) -> None:
+        _settings.resolve(settings)
         self._settings = settings
 
     def setup(self, worker: Any) -> None:

@@ -224,7 +224,7 @@ class _Plugin:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if self._outcome:
             self._outcome["seconds"] += report.duration
-            outcome = report.outcome
+            outcome: str = report.outcome
             if hasattr(report, "wasxfail"):
                 outcome = "xfailed" if report.skipped else "xpassed"
             if outcome != "passed" and self._outcome["outcome"] != "failed":

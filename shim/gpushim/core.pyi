@@ -1,0 +1,7 @@
+# Written by shim/stubs/make_stubs.py from NumPy 2.5.2; do not edit.
+from typing import Any
+
+import numpy
+
+from gpushim import Ufunc, UfuncOfMany, ndarray
+

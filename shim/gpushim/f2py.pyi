@@ -1,0 +1,9 @@
+# Written by shim/stubs/make_stubs.py from NumPy 2.5.2; do not edit.
+from typing import Any
+
+import numpy
+
+from gpushim import Ufunc, UfuncOfMany, ndarray
+
+def get_include() -> Any: ...
+def run_main(comline_list: Any) -> Any: ...
