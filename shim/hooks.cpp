@@ -307,8 +307,9 @@ struct MethodSeam {
 
 /// What makes the device worth a thought: an interesting argument, one in the list that comes first, nothing (the
 /// function makes an array from numbers), whole numbers that bound the length of what is made (np.arange), or an
-/// argument that may have to be copied: it is not in C order, or there is more than the array.
-enum class Interest { kArguments, kAlways, kList, kLength, kCopy };
+/// argument that may have to be copied: it is not in C order, or there is more than the array. Or draws of the device's
+/// own, where the settings ask for them.
+enum class Interest { kArguments, kAlways, kList, kLength, kCopy, kDraw };
 
 bool list_interesting(PyObject* object) noexcept {
   if (!PyTuple_Check(object) && !PyList_Check(object)) return false;
@@ -317,7 +318,9 @@ bool list_interesting(PyObject* object) noexcept {
 
 template <Interest kInterest>
 bool concerns(PyObject* const* args, Py_ssize_t total) noexcept {
-  if constexpr (kInterest == Interest::kAlways || kInterest == Interest::kLength) return true;
+  if constexpr (kInterest == Interest::kAlways || kInterest == Interest::kLength || kInterest == Interest::kDraw) {
+    return true;
+  }
   if (kInterest == Interest::kList && total > 0 && list_interesting(args[0])) return true;
   return any_interesting(args, total);
 }
@@ -342,6 +345,7 @@ template <bool kMethod, Interest kInterest>
 inline bool dull_call(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) noexcept {
   const Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if constexpr (kInterest == Interest::kAlways) return false;
+  if constexpr (kInterest == Interest::kDraw) return !dispatch::Runtime::get()->settings.free_draws;
   if constexpr (kInterest == Interest::kLength) return short_length(args, nargs, kwnames);
   if constexpr (kInterest == Interest::kList) {
     if (total > 0 && list_interesting(args[0])) return false;
@@ -524,7 +528,7 @@ struct MethodHook {
   }
 };
 
-// The table: owner (m = _multiarray_umath, a = ndarray, g = random.Generator), attribute, name in reports, route, what makes it interesting.
+// The table: owner (m = _multiarray_umath, a = ndarray, g = random.Generator, r = random.RandomState), attribute, name in reports, route, what makes it interesting.
 #define GPUSHIM_METHOD_SEAMS(ROW)                                                                         \
   ROW(m, where, "where", dispatch::route_where, Interest::kArguments)                                     \
   ROW(m, concatenate, "concatenate", dispatch::route_concatenate, Interest::kList)                        \
@@ -578,7 +582,25 @@ struct MethodHook {
   ROW(m, unpackbits, "unpackbits", dispatch::route_unpackbits, Interest::kArguments)                      \
   ROW(g, random, "Generator.random", dispatch::route_random, Interest::kAlways)                           \
   ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)                        \
-  ROW(g, integers, "Generator.integers", dispatch::route_integers, Interest::kAlways)
+  ROW(g, integers, "Generator.integers", dispatch::route_integers, Interest::kAlways)                      \
+  ROW(g, normal, "Generator.normal", dispatch::route_normal, Interest::kDraw)                             \
+  ROW(g, lognormal, "Generator.lognormal", dispatch::route_lognormal, Interest::kDraw)                    \
+  ROW(g, standard_normal, "Generator.standard_normal", dispatch::route_standard_normal, Interest::kDraw)  \
+  ROW(g, standard_exponential, "Generator.standard_exponential", dispatch::route_standard_exponential, Interest::kDraw) \
+  ROW(g, exponential, "Generator.exponential", dispatch::route_exponential, Interest::kDraw)              \
+  ROW(g, poisson, "Generator.poisson", dispatch::route_poisson, Interest::kDraw)                          \
+  ROW(g, permutation, "Generator.permutation", dispatch::route_permutation, Interest::kDraw)              \
+  ROW(g, shuffle, "Generator.shuffle", dispatch::route_shuffle, Interest::kDraw)                          \
+  ROW(g, choice, "Generator.choice", dispatch::route_choice, Interest::kDraw)                             \
+  ROW(r, normal, "RandomState.normal", dispatch::route_normal, Interest::kDraw)                           \
+  ROW(r, lognormal, "RandomState.lognormal", dispatch::route_lognormal, Interest::kDraw)                  \
+  ROW(r, uniform, "RandomState.uniform", dispatch::route_uniform, Interest::kDraw)                        \
+  ROW(r, exponential, "RandomState.exponential", dispatch::route_exponential, Interest::kDraw)            \
+  ROW(r, poisson, "RandomState.poisson", dispatch::route_poisson, Interest::kDraw)                        \
+  ROW(r, permutation, "RandomState.permutation", dispatch::route_permutation, Interest::kDraw)            \
+  ROW(r, shuffle, "RandomState.shuffle", dispatch::route_shuffle, Interest::kDraw)                        \
+  ROW(r, random_sample, "RandomState.random_sample", dispatch::route_random, Interest::kDraw)             \
+  ROW(r, standard_normal, "RandomState.standard_normal", dispatch::route_standard_normal, Interest::kDraw)
 
 // --- Python functions behind NumPy's dispatchers
 
@@ -797,6 +819,7 @@ bool install_hooks() {
   auto* ndarray = reinterpret_cast<PyObject*>(&PyArray_Type);
   auto random = compat::steal(PyImport_ImportModule("numpy.random"));
   auto generator = compat::steal(random ? PyObject_GetAttrString(random.get(), "Generator") : nullptr);
+  auto random_state = compat::steal(random ? PyObject_GetAttrString(random.get(), "RandomState") : nullptr);
   PyErr_Clear();
   constexpr int kFirst = __COUNTER__;
 #define GPUSHIM_INSTALL_m(attribute, name, route, interest) \
@@ -806,6 +829,11 @@ bool install_hooks() {
 #define GPUSHIM_INSTALL_g(attribute, name, route, interest)                       \
   if (generator && !MethodHook<__COUNTER__ - kFirst, true, interest>::install(    \
                        generator.get(), #attribute, name, route)) {               \
+    return false;                                                                 \
+  }
+#define GPUSHIM_INSTALL_r(attribute, name, route, interest)                       \
+  if (random_state && !MethodHook<__COUNTER__ - kFirst, true, interest>::install( \
+                          random_state.get(), #attribute, name, route)) {         \
     return false;                                                                 \
   }
 #define GPUSHIM_INSTALL(owner, ...) GPUSHIM_INSTALL_##owner(__VA_ARGS__)

@@ -51,6 +51,9 @@ PyObject* start(PyObject* args, std::size_t* min_bytes_out) {
   if (PyObject* log = PyDict_GetItemString(options, "log"); log && PyUnicode_Check(log)) {
     settings.log = PyUnicode_CompareWithASCIIString(log, "warn") == 0 ? 0 : 1;
   }
+  if (PyObject* random = PyDict_GetItemString(options, "random"); random && PyUnicode_Check(random)) {
+    settings.free_draws = PyUnicode_CompareWithASCIIString(random, "curand") == 0;
+  }
   if (!read_bool(options, "eager", &settings.eager) || !read_bool(options, "profile", &settings.profile) ||
       !read_bool(options, "strict", &settings.strict) || !read_bool(options, "check", &settings.check) ||
       !read_bool(options, "dump", &settings.dump) ||
