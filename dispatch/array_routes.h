@@ -84,5 +84,15 @@ Attempt route_repeat(const Call& call);
 Attempt route_random(const Call& call);
 Attempt route_uniform(const Call& call);
 Attempt route_integers(const Call& call);
+// The same, for install(random="curand") alone: numbers of the device's own.
+Attempt route_normal(const Call& call);
+Attempt route_lognormal(const Call& call);
+Attempt route_standard_normal(const Call& call);
+Attempt route_standard_exponential(const Call& call);
+Attempt route_exponential(const Call& call);
+Attempt route_poisson(const Call& call);
+Attempt route_permutation(const Call& call);
+Attempt route_shuffle(const Call& call);
+Attempt route_choice(const Call& call);
 
 }  // namespace gpushim::dispatch

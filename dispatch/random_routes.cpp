@@ -7,10 +7,12 @@
 #include <string_view>
 
 #include "dispatch/array_routes.h"
+#include "dispatch/assign.h"
 #include "dispatch/placement.h"
 #include "dispatch/recorder.h"
 #include "dispatch/results.h"
 #include "kernels/random_tasks.h"
+#include "kernels/sequence.h"
 
 namespace gpushim::dispatch {
 
@@ -182,7 +184,57 @@ struct Target {
   }
 };
 
+using kernels::Distribution;
+using kernels::DistributionParameters;
+
+bool draws_freely() noexcept { return Runtime::get()->settings.free_draws; }
+
+/// The next 64 bits of any generator, Generator or RandomState: they name a stream of their own.
+bool take_key(PyObject* generator, std::uint64_t* key) {
+  auto bits = attribute(generator, "bit_generator");
+  if (!bits) PyErr_Clear();
+  if (!bits) bits = attribute(generator, "_bit_generator");
+  std::uint64_t raw[2] = {};
+  for (std::uint64_t& word : raw) {  // two, because some generators have 32 bits a word
+    auto number = bits ? compat::steal(PyObject_CallMethod(bits.get(), "random_raw", nullptr)) : PyRef{};
+    if (number) word = PyLong_AsUnsignedLongLongMask(number.get());
+    if (!number || PyErr_Occurred()) {
+      PyErr_Clear();
+      return false;
+    }
+  }
+  *key = raw[0] << 32 ^ raw[0] >> 32 ^ raw[1];
+  return true;
+}
+
+/// A new array of a distribution. `type`: float32, float64, or an integer type or bool.
+Attempt draw_freely(PyObject* generator, PyObject* size, DType type, DistributionParameters parameters) {
+  int ndim;
+  std::int64_t shape[kMaxArrayDims], elements = 1;
+  Reason reason;
+  if (!read_shape(size, &ndim, shape)) return Attempt::fallback(Reason::value);
+  for (int d = 0; d < ndim; ++d) elements *= shape[d];
+  if (elements == 0) return Attempt::fallback(Reason::empty);
+  const Work work{elements, elements * static_cast<std::int64_t>(kernels::itemsize(type)), 10};
+  if (!worth_device(nullptr, 0, work, &reason)) return Attempt::fallback(reason);
+  if (!take_key(generator, &parameters.key)) return Attempt::fallback(Reason::not_implemented);
+  NewArray made = new_result(descriptor_of(type), ndim, shape);
+  Recorder& recorder = Recorder::get();
+  auto& task = recorder.next<kernels::Draw>();
+  task.parameters = parameters;
+  task.size = elements;
+  task.itemsize = static_cast<std::uint8_t>(kernels::itemsize(type));
+  task.single = type == DType::kF32;
+  recorder.node().bind_write(made.operand, true);
+  recorder.record();
+  return Attempt::success(made.array.release());
+}
+
 Attempt draw(PyObject* generator, PyObject* size, bool single, bool uniform, double low, double range) {
+  if (draws_freely()) {
+    return draw_freely(generator, size, single ? DType::kF32 : DType::kF64,
+                       {Distribution::kUniform, 0, low, range, 0, 0});
+  }
   Target target;
   Reason reason;
   if (!target.open(generator, size, single ? DType::kF32 : DType::kF64, &reason)) return Attempt::fallback(reason);
@@ -221,6 +273,9 @@ std::int64_t draw_units(const Target& target, const kernels::DrawIntegers& draw,
 
 /// Integers of [low, low + span] of an integer type or bool; span > 0.
 Attempt draw_integers(PyObject* generator, PyObject* size, DType type, std::uint64_t low, std::uint64_t span) {
+  if (draws_freely()) {
+    return draw_freely(generator, size, type, {Distribution::kInteger, 0, 0, 0, span + 1, low});
+  }
   Target target;
   Reason reason;
   const int bits = type == DType::kBool ? 1 : static_cast<int>(8 * kernels::itemsize(type));
@@ -254,7 +309,12 @@ bool read_integer(PyObject* object, __int128* out) {
   int overflow = 0;
   const long long value = number ? PyLong_AsLongLongAndOverflow(number.get(), &overflow) : 0;
   *out = value;
-  if (overflow > 0) *out = static_cast<__int128>(PyLong_AsUnsignedLongLong(number.get()));
+  if (overflow > 0) {  // 2**64 is a bound
+    auto shift = compat::steal(PyLong_FromLong(32));
+    auto high = compat::steal(PyNumber_Rshift(number.get(), shift.get()));
+    *out = static_cast<__int128>(PyLong_AsUnsignedLongLong(high.get())) << 32 |
+           (PyLong_AsUnsignedLongLongMask(number.get()) & 0xffffffffu);
+  }
   const bool known = number && overflow >= 0 && !PyErr_Occurred();
   PyErr_Clear();
   return known;
@@ -317,6 +377,181 @@ Attempt route_integers(const Call& call) {
   const __int128 most = (static_cast<__int128>(1) << (is_signed ? bits - 1 : bits)) - 1;
   if (low < least || high > most || low >= high) return Attempt::fallback(Reason::value);
   return draw_integers(slot[0], slot[3], type, static_cast<std::uint64_t>(low), static_cast<std::uint64_t>(high - low));
+}
+
+namespace {
+
+/// Draws of a location and a scale: f(a, b, size), both with a default.
+Attempt draw_scaled(const Call& call, const char* const* names, Distribution distribution, double location) {
+  PyObject* slot[4];
+  DistributionParameters parameters{distribution, 0, 0, 1, 0, 0};
+  if (!call.sort(names, 4, slot) || !read_number(slot[1], location, &parameters.location) ||
+      !read_number(slot[2], 1, &parameters.scale)) {
+    return Attempt::fallback(Reason::value);
+  }
+  if (!std::isfinite(parameters.location) || !std::isfinite(parameters.scale) || std::signbit(parameters.scale)) {
+    return Attempt::fallback(Reason::value);
+  }
+  return draw_freely(slot[0], slot[3], DType::kF64, parameters);
+}
+
+/// f(size, dtype, ...) of a standard distribution.
+Attempt draw_standard(const Call& call, const char* const* names, Distribution distribution) {
+  PyObject* slot[5];
+  if (!call.sort(names, names[3] ? (names[4] ? 5 : 4) : 3, slot)) return Attempt::fallback(Reason::kwarg);
+  const int type = slot[2] ? as_type_num(slot[2]) : NPY_DOUBLE;
+  if (type != NPY_DOUBLE && type != NPY_FLOAT) return Attempt::fallback(Reason::dtype);
+  for (int i = 3; names[i]; ++i) {
+    if (!slot[i]) continue;
+    const bool is_default = std::string_view(names[i]) == "out"
+                                ? slot[i] == Py_None
+                                : PyUnicode_Check(slot[i]) && PyUnicode_CompareWithASCIIString(slot[i], "zig") == 0;
+    if (!is_default) return Attempt::fallback(Reason::kwarg);
+  }
+  return draw_freely(slot[0], slot[1], type == NPY_FLOAT ? DType::kF32 : DType::kF64, {distribution, 0, 0, 1, 0, 0});
+}
+
+}  // namespace
+
+Attempt route_normal(const Call& call) {
+  static constexpr const char* names[] = {"self", "loc", "scale", "size", nullptr};
+  return draw_scaled(call, names, Distribution::kNormal, 0);
+}
+Attempt route_lognormal(const Call& call) {
+  static constexpr const char* names[] = {"self", "mean", "sigma", "size", nullptr};
+  return draw_scaled(call, names, Distribution::kLognormal, 0);
+}
+Attempt route_standard_normal(const Call& call) {
+  static constexpr const char* names[] = {"self", "size", "dtype", "out", nullptr};
+  return draw_standard(call, names, Distribution::kNormal);
+}
+Attempt route_standard_exponential(const Call& call) {
+  static constexpr const char* names[] = {"self", "size", "dtype", "method", "out", nullptr};
+  return draw_standard(call, names, Distribution::kExponential);
+}
+Attempt route_exponential(const Call& call) {
+  static constexpr const char* names[] = {"self", "scale", "size", nullptr};
+  PyObject* slot[3];
+  DistributionParameters parameters{Distribution::kExponential, 0, 0, 1, 0, 0};
+  if (!call.sort(names, 3, slot) || !read_number(slot[1], 1, &parameters.scale) || !std::isfinite(parameters.scale) ||
+      std::signbit(parameters.scale)) {
+    return Attempt::fallback(Reason::value);
+  }
+  return draw_freely(slot[0], slot[2], DType::kF64, parameters);
+}
+Attempt route_poisson(const Call& call) {
+  static constexpr const char* names[] = {"self", "lam", "size", nullptr};
+  PyObject* slot[3];
+  DistributionParameters parameters{Distribution::kPoisson, 0, 0, 1, 0, 0};
+  if (!call.sort(names, 3, slot) || !read_number(slot[1], 1, &parameters.scale) || !(parameters.scale >= 0) ||
+      parameters.scale > 1e9) {
+    return Attempt::fallback(Reason::value);
+  }
+  return draw_freely(slot[0], slot[2], DType::kI64, parameters);
+}
+
+namespace {
+
+/// Positions of n elements in random order: those that sort random keys.
+NewArray random_order(PyObject* generator, std::int64_t n, Reason* reason) {
+  auto length = compat::steal(PyLong_FromLongLong(n));
+  Attempt keys = draw_freely(generator, length.get(), DType::kU64, {Distribution::kInteger, 0, 0, 0, 0, 0});
+  *reason = keys.reason;
+  NewArray made;
+  if (!keys.result) return made;
+  auto kept = compat::steal(keys.result);
+  Operand operand;
+  if (!read_input(kept.get(), &operand, reason) || !operand.is_array()) return made;
+  made = new_result(descriptor_of(DType::kI64), 1, &n);
+  auto& sort = Recorder::get().next<kernels::ArgSort>();
+  sort.n_keys = 1;
+  sort.types[0] = DType::kU64;
+  sort.descending = false;
+  sort.rows = 1;
+  sort.length = n;
+  Recorder::get().node().bind_read(operand);
+  Recorder::get().node().bind_write(made.operand, true);
+  Recorder::get().record();
+  return made;
+}
+
+/// x in random order along its first axis, as a new array.
+Attempt shuffled(PyObject* generator, PyObject* x) {
+  Operand self;
+  Reason reason;
+  if (!PyArray_CheckExact(x)) return Attempt::fallback(Reason::subclass);
+  if (!read_input(x, &self, &reason)) return Attempt::fallback(reason);
+  if (!self.is_array() || self.ndim == 0 || self.size() == 0) return Attempt::fallback(Reason::small);
+  const Operand* all[] = {&self};
+  if (!worth_device(all, 1, {self.size(), self.bytes(), 10}, &reason)) return Attempt::fallback(reason);
+  NewArray order = random_order(generator, self.shape[0], &reason);
+  if (!order.array) return Attempt::fallback(reason);
+  auto zero = compat::steal(PyLong_FromLong(0));
+  PyObject* arguments[] = {x, order.array.get(), zero.get()};
+  return route_take(Call{arguments, 3, nullptr});
+}
+
+}  // namespace
+
+Attempt route_permutation(const Call& call) {
+  static constexpr const char* names[] = {"self", "x", "axis", nullptr};
+  PyObject* slot[3];
+  Py_ssize_t axis = 0, n;
+  Reason reason;
+  if (!call.sort(names, 3, slot) || !slot[1] || (slot[2] && (!as_index(slot[2], &axis) || axis != 0))) {
+    return Attempt::fallback(Reason::value);
+  }
+  if (PyArray_Check(slot[1])) return shuffled(slot[0], slot[1]);
+  if (!PyLong_CheckExact(slot[1]) || !as_index(slot[1], &n) || n < 1) return Attempt::fallback(Reason::value);
+  NewArray order = random_order(slot[0], n, &reason);
+  return order.array ? Attempt::success(order.array.release()) : Attempt::fallback(reason);
+}
+
+Attempt route_shuffle(const Call& call) {
+  static constexpr const char* names[] = {"self", "x", "axis", nullptr};
+  PyObject* slot[3];
+  Py_ssize_t axis = 0;
+  Operand target, source;
+  Reason reason;
+  if (!call.sort(names, 3, slot) || !slot[1] || (slot[2] && (!as_index(slot[2], &axis) || axis != 0))) {
+    return Attempt::fallback(Reason::value);
+  }
+  if (!read_output(slot[1], &target, &reason)) return Attempt::fallback(reason);
+  Attempt moved = shuffled(slot[0], slot[1]);
+  if (!moved.result) return moved;
+  auto kept = compat::steal(moved.result);
+  if (!read_input(kept.get(), &source, &reason) || !record_assign(target, source, nullptr, 0, &reason)) {
+    return Attempt::fallback(reason);
+  }
+  return Attempt::success(compat::borrow(Py_None).release());
+}
+
+Attempt route_choice(const Call& call) {
+  static constexpr const char* names[] = {"self", "a", "size", "replace", "p", "axis", "shuffle", nullptr};
+  PyObject* slot[7];
+  Py_ssize_t axis = 0, n;
+  bool replace;
+  Operand self;
+  Reason reason;
+  if (!call.sort(names, 7, slot) || !slot[1] || !slot[2] || !as_flag(slot[3], true, &replace) || !replace ||
+      (slot[4] && slot[4] != Py_None) || (slot[5] && (!as_index(slot[5], &axis) || axis != 0))) {
+    return Attempt::fallback(Reason::value);
+  }
+  const bool numbers = PyLong_CheckExact(slot[1]);
+  if (numbers ? !as_index(slot[1], &n) : !PyArray_CheckExact(slot[1])) return Attempt::fallback(Reason::subclass);
+  if (!numbers) {
+    if (!read_input(slot[1], &self, &reason)) return Attempt::fallback(reason);
+    if (!self.is_array() || self.ndim == 0) return Attempt::fallback(Reason::small);
+    n = self.shape[0];
+  }
+  if (n < 1) return Attempt::fallback(Reason::value);
+  Attempt places =
+      draw_freely(slot[0], slot[2], DType::kI64, {Distribution::kInteger, 0, 0, 0, static_cast<std::uint64_t>(n), 0});
+  if (numbers || !places.result) return places;
+  auto kept = compat::steal(places.result);
+  auto zero = compat::steal(PyLong_FromLong(0));
+  PyObject* arguments[] = {slot[1], kept.get(), zero.get()};
+  return route_take(Call{arguments, 3, nullptr});
 }
 
 }  // namespace gpushim::dispatch

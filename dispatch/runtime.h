@@ -19,6 +19,7 @@ struct Settings {
   bool strict = false;                ///< a fallback of work that was big enough raises FallbackError
   bool dump = false;                  ///< write every program that is evaluated to standard error
   bool check = false;                 ///< run NumPy too and compare
+  bool free_draws = false;            ///< np.random draws numbers of the device's own
   int log = 0;                        ///< 1: tell the first fallback of each function and reason
   gpu::MemoryOptions memory;
 };

@@ -6,7 +6,11 @@ namespace gpushim::kernels {
 
 void CudaExecutor::draw(const Draw& draw) {
   const gpu::ContextGuard guard = launcher_.device().use();
-  launch_draw(draw, launcher_);
+  if (draw.parameters.distribution != Distribution::kNone) {
+    launch_distribution(draw, launcher_);
+  } else {
+    launch_draw(draw, launcher_);
+  }
 }
 
 void CudaExecutor::draw(const DrawIntegers& draw, Workspace& workspace) {

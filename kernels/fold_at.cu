@@ -149,13 +149,25 @@ __global__ void __launch_bounds__(kThreads) fold_runs(const __grid_constant__ Fo
     const int last = 31 - __clz(static_cast<int>(heads));
     const std::uint64_t last_key = __shfl_sync(0xffffffffu, key, last);
     T total = from_lane(value, last);
-    for (std::int64_t from = first + 32; from < at.fancy_size; from += 32) {
-      const std::int64_t next = from + lane;
-      const bool same = next < at.fancy_size && args.keys[next] == last_key;
-      if (same) x = operand<T>(at, place_of<false, false>(at, args.numbers[next]).plain);
-      const int count = __popc(__ballot_sync(0xffffffffu, same));
-      for (int k = 0; k < count; ++k) step<kOp>(total, from_lane(x, k), events);
-      if (count < 32) break;
+    constexpr int kAhead = 8;  // many operands are on their way while others are taken
+    bool more = true;
+    for (std::int64_t from = first + 32; more && from < at.fancy_size; from += 32 * kAhead) {
+      T ahead[kAhead];
+      unsigned same[kAhead];
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const std::int64_t next = from + u * 32 + lane;
+        const bool mine_too = next < at.fancy_size && args.keys[next] == last_key;
+        same[u] = __ballot_sync(0xffffffffu, mine_too);
+        ahead[u] = T{};
+        if (mine_too) ahead[u] = operand<T>(at, place_of<false, false>(at, args.numbers[next]).plain);
+      }
+#pragma unroll
+      for (int u = 0; u < kAhead; ++u) {
+        const int count = more ? __popc(same[u]) : 0;
+        for (int k = 0; k < count; ++k) step<kOp>(total, from_lane(ahead[u], k), events);
+        more = count == 32;
+      }
     }
     if (lane == last) value = total;
     if (head) store(at.target + place.target, value);

@@ -7,6 +7,7 @@
 namespace gpushim::kernels {
 
 void launch_draw(const Draw& draw, Launcher& launcher);
+void launch_distribution(const Draw& draw, Launcher& launcher);  // distributions.cu
 void launch_draw(const DrawIntegers& draw, Launcher& launcher, Workspace& workspace);
 
 }  // namespace gpushim::kernels

@@ -79,9 +79,33 @@ void draw_integers(const DrawIntegers& draw) {
   }
 }
 
+template <class T>
+void draw_distribution(const Draw& draw) {
+  auto* out = reinterpret_cast<T*>(draw.out);
+  for (std::int64_t i = 0; i < draw.size; i += 2) {
+    T two[2];
+    draw_two_as(draw.parameters, static_cast<std::uint64_t>(i / 2), two);
+    out[i] = two[0];
+    if (i + 1 < draw.size) out[i + 1] = two[1];
+  }
+}
+void draw_distribution_as(const Draw& draw) {
+  const bool integers = draw.parameters.distribution == Distribution::kInteger;
+  if (draw.parameters.distribution == Distribution::kPoisson || (integers && draw.itemsize == 8)) {
+    draw_distribution<std::int64_t>(draw);
+  } else if (integers) {
+    draw.itemsize == 1   ? draw_distribution<std::uint8_t>(draw)
+    : draw.itemsize == 2 ? draw_distribution<std::uint16_t>(draw)
+                         : draw_distribution<std::uint32_t>(draw);
+  } else {
+    draw.single ? draw_distribution<float>(draw) : draw_distribution<double>(draw);
+  }
+}
+
 }  // namespace
 
 void run_draw(const Draw& draw) {
+  if (draw.parameters.distribution != Distribution::kNone) return draw_distribution_as(draw);
   if (draw.single) {
     Halves halves(draw.state);
     auto* out = reinterpret_cast<float*>(draw.out);

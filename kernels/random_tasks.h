@@ -1,17 +1,21 @@
 // Draws of NumPy's generators as tasks. Host code.
 #pragma once
 
+#include "kernels/distributions.h"
 #include "kernels/executor.h"
 #include "kernels/random_engines.h"
 
 namespace gpushim::kernels {
 
-/// out[i] = low + range * (word i as a double of [0, 1)), or half i as a float of [0, 1). Contiguous.
+/// out[i] = low + range * (word i as a double of [0, 1)), or half i as a float of [0, 1). Contiguous. With a
+/// distribution the elements are those of distributions.h.
 struct Draw final : Task {
+  DistributionParameters parameters{};
   EngineState state;
   std::int64_t size;
-  bool single;   ///< floats
-  bool uniform;  ///< else the double itself
+  std::uint8_t itemsize;  ///< of a distribution's integers; Poisson's are int64
+  bool single;            ///< floats
+  bool uniform;           ///< else the double itself
   double low, range;
   gpu::DevicePtr out;
   void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;

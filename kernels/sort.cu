@@ -405,6 +405,7 @@ void launch_sort(const Sort& sort, Launcher& launcher, Workspace& workspace) {
   const int bits = key_bits(sort.type);
   const bool by_key = !is_complex(sort.type) && !(sort.stable && is_float(sort.type));
   auto* data = reinterpret_cast<char*>(sort.data);
+  if (by_key && launch_sort_of_short_rows(sort, launcher)) return;
   if (by_key && bits + bits_for(sort.rows) <= 32) {
     sort_values<std::uint32_t>(sort, data, sort.rows, launcher, workspace);
   } else if (by_key && bits + bits_for(sort.rows) <= 64) {

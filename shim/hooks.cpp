@@ -238,7 +238,7 @@ using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObje
 FastMethod g_reduce, g_accumulate, g_reduceat;
 
 template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
-          FunctionStatistics* UfuncEntry::*kRow>
+          FunctionStatistics* UfuncEntry::* kRow>
 [[gnu::noinline]] PyObject* consider_ufunc_method(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs,
                                                   PyObject* kwnames) {
   const Seam seam_of_call;
@@ -255,7 +255,7 @@ template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call
 }
 
 template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
-          FunctionStatistics* UfuncEntry::*kRow>
+          FunctionStatistics* UfuncEntry::* kRow>
 PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
   // ndarray.sum passes seven arguments; the first says how much work there is.
   if (nargs > 0 && dull(args[0])) [[likely]]
@@ -285,9 +285,8 @@ PyCFunction g_at;
   }
   return offer(
       *seam->entry.ats, [&] { return dispatch::ufunc_at(seam->entry, Call{items, n, nullptr}); },
-      [&] { return g_at(ufunc, args); }, Replay{items, n, [&](PyObject* const* copies) {
-                                                  return call_with_tuple(g_at, ufunc, copies, n);
-                                                }});
+      [&] { return g_at(ufunc, args); },
+      Replay{items, n, [&](PyObject* const* copies) { return call_with_tuple(g_at, ufunc, copies, n); }});
 }
 
 PyObject* at_hook(PyObject* ufunc, PyObject* args) {
@@ -310,8 +309,9 @@ struct MethodSeam {
 
 /// What makes the device worth a thought: an interesting argument, one in the list that comes first, nothing (the
 /// function makes an array from numbers), whole numbers that bound the length of what is made (np.arange), or an
-/// argument that may have to be copied: it is not in C order, or there is more than the array.
-enum class Interest { kArguments, kAlways, kList, kLength, kCopy };
+/// argument that may have to be copied: it is not in C order, or there is more than the array. Or draws of the device's
+/// own, where the settings ask for them.
+enum class Interest { kArguments, kAlways, kList, kLength, kCopy, kDraw };
 
 bool list_interesting(PyObject* object) noexcept {
   if (!PyTuple_Check(object) && !PyList_Check(object)) return false;
@@ -320,7 +320,9 @@ bool list_interesting(PyObject* object) noexcept {
 
 template <Interest kInterest>
 bool concerns(PyObject* const* args, Py_ssize_t total) noexcept {
-  if constexpr (kInterest == Interest::kAlways || kInterest == Interest::kLength) return true;
+  if constexpr (kInterest == Interest::kAlways || kInterest == Interest::kLength || kInterest == Interest::kDraw) {
+    return true;
+  }
   if (kInterest == Interest::kList && total > 0 && list_interesting(args[0])) return true;
   return any_interesting(args, total);
 }
@@ -345,6 +347,7 @@ template <bool kMethod, Interest kInterest>
 inline bool dull_call(PyObject* self, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) noexcept {
   const Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
   if constexpr (kInterest == Interest::kAlways) return false;
+  if constexpr (kInterest == Interest::kDraw) return !dispatch::Runtime::get()->settings.free_draws;
   if constexpr (kInterest == Interest::kLength) return short_length(args, nargs, kwnames);
   if constexpr (kInterest == Interest::kList) {
     if (total > 0 && list_interesting(args[0])) return false;
@@ -369,11 +372,7 @@ PyObject* offer_fast(MethodSeam& seam, Route route, PyObject* self, PyObject* co
   if constexpr (!kMethod) {
     if (!concerns<kInterest>(args, total) || !dispatch::gate::open()) return original();
     return offer(
-        *seam.row,
-        [&] {
-          return route(Call{args, nargs, kwnames});
-        },
-        original,
+        *seam.row, [&] { return route(Call{args, nargs, kwnames}); }, original,
         Replay{args, seam.checked ? total : 0, [&](PyObject* const* copies) { return replay(self, copies); }});
   } else {
     if (total > kMost || (!concerns<kInterest>(&self, 1) && !concerns<kInterest>(args, total))) return original();
@@ -381,13 +380,9 @@ PyObject* offer_fast(MethodSeam& seam, Route route, PyObject* self, PyObject* co
     PyObject* all[kMost + 1] = {self};
     for (Py_ssize_t i = 0; i < total; ++i) all[i + 1] = args[i];
     return offer(
-        *seam.row,
-        [&] {
-          return route(Call{all, nargs + 1, kwnames});
-        },
-        original, Replay{all, seam.checked ? total + 1 : 0, [&](PyObject* const* copies) {
-                           return replay(copies[0], copies + 1);
-                         }});
+        *seam.row, [&] { return route(Call{all, nargs + 1, kwnames}); }, original,
+        Replay{all, seam.checked ? total + 1 : 0,
+               [&](PyObject* const* copies) { return replay(copies[0], copies + 1); }});
   }
 }
 
@@ -528,8 +523,8 @@ struct MethodHook {
   }
 };
 
-// The table: owner (m = _multiarray_umath, a = ndarray, g = random.Generator), attribute, name in reports, route, what
-// makes it interesting.
+// The table: owner (m = _multiarray_umath, a = ndarray, g = random.Generator, r = random.RandomState), attribute, name
+// in reports, route, what makes it interesting.
 #define GPUSHIM_METHOD_SEAMS(ROW)                                                                         \
   ROW(m, where, "where", dispatch::route_where, Interest::kArguments)                                     \
   ROW(m, concatenate, "concatenate", dispatch::route_concatenate, Interest::kList)                        \
@@ -538,7 +533,7 @@ struct MethodHook {
   ROW(m, vdot, "vdot", dispatch::route_vdot, Interest::kArguments)                                        \
   ROW(m, inner, "inner", dispatch::route_inner, Interest::kArguments)                                     \
   ROW(m, c_einsum, "einsum", dispatch::route_einsum, Interest::kArguments)                                \
-  ROW(m, array, "array", dispatch::route_array, Interest::kList)                                     \
+  ROW(m, array, "array", dispatch::route_array, Interest::kList)                                          \
   ROW(m, ascontiguousarray, "ascontiguousarray", dispatch::route_ascontiguousarray, Interest::kArguments) \
   ROW(m, asarray, "asarray", dispatch::route_asarray, Interest::kCopy)                                    \
   ROW(m, asanyarray, "asanyarray", dispatch::route_asarray, Interest::kCopy)                              \
@@ -583,14 +578,33 @@ struct MethodHook {
   ROW(m, unpackbits, "unpackbits", dispatch::route_unpackbits, Interest::kArguments)                      \
   ROW(g, random, "Generator.random", dispatch::route_random, Interest::kAlways)                           \
   ROW(g, uniform, "Generator.uniform", dispatch::route_uniform, Interest::kAlways)                        \
-  ROW(g, integers, "Generator.integers", dispatch::route_integers, Interest::kAlways)
+  ROW(g, integers, "Generator.integers", dispatch::route_integers, Interest::kAlways)                     \
+  ROW(g, normal, "Generator.normal", dispatch::route_normal, Interest::kDraw)                             \
+  ROW(g, lognormal, "Generator.lognormal", dispatch::route_lognormal, Interest::kDraw)                    \
+  ROW(g, standard_normal, "Generator.standard_normal", dispatch::route_standard_normal, Interest::kDraw)  \
+  ROW(g, standard_exponential, "Generator.standard_exponential", dispatch::route_standard_exponential,    \
+      Interest::kDraw)                                                                                    \
+  ROW(g, exponential, "Generator.exponential", dispatch::route_exponential, Interest::kDraw)              \
+  ROW(g, poisson, "Generator.poisson", dispatch::route_poisson, Interest::kDraw)                          \
+  ROW(g, permutation, "Generator.permutation", dispatch::route_permutation, Interest::kDraw)              \
+  ROW(g, shuffle, "Generator.shuffle", dispatch::route_shuffle, Interest::kDraw)                          \
+  ROW(g, choice, "Generator.choice", dispatch::route_choice, Interest::kDraw)                             \
+  ROW(r, normal, "RandomState.normal", dispatch::route_normal, Interest::kDraw)                           \
+  ROW(r, lognormal, "RandomState.lognormal", dispatch::route_lognormal, Interest::kDraw)                  \
+  ROW(r, uniform, "RandomState.uniform", dispatch::route_uniform, Interest::kDraw)                        \
+  ROW(r, exponential, "RandomState.exponential", dispatch::route_exponential, Interest::kDraw)            \
+  ROW(r, poisson, "RandomState.poisson", dispatch::route_poisson, Interest::kDraw)                        \
+  ROW(r, permutation, "RandomState.permutation", dispatch::route_permutation, Interest::kDraw)            \
+  ROW(r, shuffle, "RandomState.shuffle", dispatch::route_shuffle, Interest::kDraw)                        \
+  ROW(r, random_sample, "RandomState.random_sample", dispatch::route_random, Interest::kDraw)             \
+  ROW(r, standard_normal, "RandomState.standard_normal", dispatch::route_standard_normal, Interest::kDraw)
 
 // --- hashes of functions
 
 hashfunc g_builtin_hash;
 
-/// A builtin function's hash is made of its C function. It stays what it was, for sets and tables of functions that were
-/// made before.
+/// A builtin function's hash is made of its C function. It stays what it was, for sets and tables of functions that
+/// were made before.
 Py_hash_t builtin_hash(PyObject* object) {
   auto* function = reinterpret_cast<PyCFunctionObject*>(object);
   PyCFunction original = patches().original(&function->m_ml->ml_meth);
@@ -619,13 +633,10 @@ struct DispatcherHook {
     if (!any_interesting(args, nargs) || !dispatch::gate::open()) return untouched();
     const Py_ssize_t total = nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0);
     return offer(
-        *row,
-        [&] {
-          return route(Call{args, nargs, kwnames});
-        },
-        untouched, Replay{args, total, [&](PyObject* const* copies) {
-                            return original(self, copies, static_cast<std::size_t>(nargs), kwnames);
-                          }});
+        *row, [&] { return route(Call{args, nargs, kwnames}); }, untouched,
+        Replay{args, total, [&](PyObject* const* copies) {
+                 return original(self, copies, static_cast<std::size_t>(nargs), kwnames);
+               }});
   }
 
   [[gnu::cold]] static bool install(PyObject* module, const char* attribute, Route r) {
@@ -763,6 +774,13 @@ compat::PyRef imported_module(const char* name) {
   return module;
 }
 
+/// Null, without an error, where there is no such module or attribute.
+compat::PyRef attribute_of(const compat::PyRef& module, const char* name) {
+  auto value = compat::steal(module ? PyObject_GetAttrString(module.get(), name) : nullptr);
+  PyErr_Clear();
+  return value;
+}
+
 /// The gufuncs of numpy.linalg and numpy.fft; a NumPy without such a module loses acceleration, nothing else.
 [[gnu::cold]] void install_gufuncs(const char* module_name, const char* prefix) {
   auto module = imported_module(module_name);
@@ -806,14 +824,16 @@ compat::PyRef imported_module(const char* name) {
 }
 
 /// The rows of those owners that are given.
-[[gnu::cold]] bool install_methods(PyObject* umath, PyObject* ndarray, PyObject* generator) {
+[[gnu::cold]] bool install_methods(PyObject* umath, PyObject* ndarray, PyObject* generator, PyObject* random_state) {
   constexpr int kFirst = __COUNTER__;
 #define GPUSHIM_OWNER_m umath
 #define GPUSHIM_OWNER_a ndarray
 #define GPUSHIM_OWNER_g generator
+#define GPUSHIM_OWNER_r random_state
 #define GPUSHIM_IS_METHOD_m false
 #define GPUSHIM_IS_METHOD_a true
 #define GPUSHIM_IS_METHOD_g true
+#define GPUSHIM_IS_METHOD_r true
 #define GPUSHIM_INSTALL(owner, attribute, name, route, interest)                                                \
   if (GPUSHIM_OWNER_##owner && !MethodHook<__COUNTER__ - kFirst, GPUSHIM_IS_METHOD_##owner, interest>::install( \
                                    GPUSHIM_OWNER_##owner, #attribute, name, route)) {                           \
@@ -840,16 +860,18 @@ PyObject* fallback_error() noexcept {
 bool install_late_hooks() {
   install_gufuncs("numpy.linalg._umath_linalg", "linalg.");
   install_gufuncs(kFftModule, "fft.");
-  auto random = imported_module(kRandomModule);
-  auto generator = compat::steal(random ? PyObject_GetAttrString(random.get(), "Generator") : nullptr);
-  PyErr_Clear();  // a module in the middle of its import: its own end comes back here
-  return !generator || install_methods(nullptr, nullptr, generator.get());
+  // In the middle of a module's import its type is not there yet: the import's end comes back here.
+  auto generator = attribute_of(imported_module(kGeneratorModule), "Generator");
+  auto random_state = attribute_of(imported_module(kRandomStateModule), "RandomState");
+  return install_methods(nullptr, nullptr, generator.get(), random_state.get());
 }
 
 bool install_hooks() {
   auto umath = compat::steal(PyImport_ImportModule("numpy._core._multiarray_umath"));
   if (!umath || !install_ufuncs(umath.get()) || !install_ufunc_methods()) return false;
-  if (!install_methods(umath.get(), reinterpret_cast<PyObject*>(&PyArray_Type), nullptr)) return false;
+  if (!install_methods(umath.get(), reinterpret_cast<PyObject*>(&PyArray_Type), nullptr, nullptr)) {
+    return false;
+  }
   if (!install_late_hooks()) return false;
   auto numpy = compat::steal(PyImport_ImportModule("numpy"));
   if (!numpy || !DispatcherHook<0>::install(numpy.get(), "histogram", dispatch::route_histogram)) return false;

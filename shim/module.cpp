@@ -53,6 +53,9 @@ bool read_bool(PyObject* options, const char* name, bool* out) {
   if (PyObject* log = PyDict_GetItemString(options, "log"); log && PyUnicode_Check(log)) {
     settings.log = PyUnicode_CompareWithASCIIString(log, "warn") == 0 ? 0 : 1;
   }
+  if (PyObject* random = PyDict_GetItemString(options, "random"); random && PyUnicode_Check(random)) {
+    settings.free_draws = PyUnicode_CompareWithASCIIString(random, "curand") == 0;
+  }
   if (!read_bool(options, "eager", &settings.eager) || !read_bool(options, "profile", &settings.profile) ||
       !read_bool(options, "strict", &settings.strict) || !read_bool(options, "check", &settings.check) ||
       !read_bool(options, "dump", &settings.dump) ||
@@ -383,7 +386,7 @@ PyMODINIT_FUNC PyInit__shim() {
     return nullptr;
   }
   Py_DECREF(reasons);
-  PyObject* late = Py_BuildValue("(ss)", kFftModule, kRandomModule);
+  PyObject* late = Py_BuildValue("(sss)", kFftModule, kGeneratorModule, kRandomStateModule);
   const int added = late ? PyModule_AddObjectRef(module, "LATE_MODULES", late) : -1;
   Py_XDECREF(late);
   if (added < 0) {

@@ -111,6 +111,15 @@ SETTINGS: tuple[Setting, ...] = (
         "which is slow and meant for tests.",
     ),
     Setting(
+        "random",
+        "choice",
+        "numpy",
+        choices=("numpy", "curand"),
+        option="--random",
+        help="numpy: the same numbers as without gpushim. curand: large draws of np.random take one key from the generator "
+        "and fill the array with numbers of cuRAND's Philox generator: reproducible for a seed, but not NumPy's.",
+    ),
+    Setting(
         "eager",
         "flag",
         False,
