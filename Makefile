@@ -108,10 +108,13 @@ $(VENV)/lint-tools: $(VENV)/requirements.txt
 	$(PY) -m pip install --quiet --requirement $@.new
 	mv $@.new $@
 
-# docs/settings.md and docs/fallback.md are made from the tables in the code, docs/coverage.md by calling NumPy's functions.
+# docs/settings.md and docs/fallback.md are made from the tables in the code, docs/coverage.md by calling NumPy's functions,
+# docs/conformance.md and docs/accuracy.md from what was measured (conformance/results).
 docs: build
 	$(PY) docs/generate.py
 	$(PY) docs/coverage.py
+	$(PY) conformance/page.py
+	$(PY) conformance/accuracy.py --page
 
 clean:
 	rm -rf build dist demo-output .venv .pytest_cache .ruff_cache .hypothesis shim/gpushim.egg-info

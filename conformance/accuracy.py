@@ -94,10 +94,17 @@ NOTES = {
     ("logaddexp", "f"): "cancels where the result is near zero, as NumPy's does",
     ("logaddexp2", "f"): "cancels where the result is near zero, as NumPy's does",
     ("power", "c"): "exp(b log a): the logarithm's rounding is multiplied by |b log a|, as in NumPy's",
-    ("log1p", "c"): "near -1 and where |1+z| is near 1; NumPy rounds 1 + z first and loses small z altogether",
+    (
+        "log1p",
+        "c",
+    ): "CUDA: as hypot; NumPy: near -1 and where |1+z| is near 1; NumPy rounds 1 + z first and loses small z altogether",
     ("expm1", "c"): "where exp(x) cos(y) is near 1, as NumPy's",
     ("exp2", "c"): "turns by y ln 2, rounded once: grows with |y|, as NumPy's",
     ("tan", "c"): "near its poles",
+    ("divide", "c"): "NumPy's bits: its algorithm is lost where a part is near the ends of the range",
+    ("reciprocal", "c"): "NumPy's bits: its algorithm is lost where a part is near the ends of the range",
+    ("absolute", "c"): "CUDA's hypot overflowed next to the largest number; repaired since this was measured",
+    ("hypot", "f"): "CUDA's hypot overflowed next to the largest number; repaired since this was measured",
     ("log", "c"): "where |z| is near 1",
     ("log2", "c"): "where |z| is near 1",
     ("log10", "c"): "where |z| is near 1",
@@ -347,6 +354,12 @@ def run(device: str, count: int, jobs: int, only: list[str]) -> dict:
     }
 
 
+def measured(folder: Path) -> dict[str, dict]:
+    """What was written there, by label; the host first."""
+    found = sorted(folder.glob("accuracy-*.json"), key=lambda p: (p.stem != "accuracy-host", p.stem))
+    return {path.stem.removeprefix("accuracy-"): json.loads(path.read_text(encoding="utf-8")) for path in found}
+
+
 def page(results: dict[str, dict]) -> str:
     lines = [
         "# Accuracy",
@@ -426,9 +439,7 @@ def main() -> int:
             path = options.results / f"accuracy-{options.label or options.device}.json"
             path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
     if options.page:
-        found = sorted(options.results.glob("accuracy-*.json"), key=lambda p: (p.stem != "accuracy-host", p.stem))
-        results = {path.stem.removeprefix("accuracy-"): json.loads(path.read_text(encoding="utf-8")) for path in found}
-        PAGE.write_text(page(results), encoding="utf-8")
+        PAGE.write_text(page(measured(options.results)), encoding="utf-8")
     return 0
 
 

@@ -50,7 +50,7 @@ Attempt fetch_from(PyArrayObject* array, char* at) {
 }
 
 /// Only integers, slices, Ellipsis and None: the key makes a view.
-bool is_basic(PyObject* key) noexcept {
+bool is_basic(PyArrayObject* array, PyObject* key) noexcept {
   PyObject* const* items = &key;
   Py_ssize_t n = 1;
   if (PyTuple_CheckExact(key)) {
@@ -58,14 +58,17 @@ bool is_basic(PyObject* key) noexcept {
     n = PyTuple_GET_SIZE(key);
   }
   bool makes_view = false;
+  int integers = 0;
   for (Py_ssize_t i = 0; i < n; ++i) {
     if (PySlice_Check(items[i]) || items[i] == Py_Ellipsis) {
       makes_view = true;
-    } else if (items[i] != Py_None && !PyLong_CheckExact(items[i]) && !PyArray_IsScalar(items[i], Integer)) {
+    } else if (PyLong_CheckExact(items[i]) || PyArray_IsScalar(items[i], Integer)) {
+      ++integers;
+    } else if (items[i] != Py_None) {
       return false;
     }
   }
-  return makes_view || n < 1;
+  return makes_view || integers < PyArray_NDIM(array) || n < 1;
 }
 
 Attempt assign_operands(const Operand& dst, PyObject* value, const Operand* mask) {
@@ -124,13 +127,15 @@ Attempt route_item(const Call& call) {
 Attempt assign_item(PyObject* object, PyObject* key, PyObject* value) {
   Operand dst;
   Reason reason;
-  if (is_basic(key)) {
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  if (element_address(array, key)) return Attempt::fallback(Reason::trivial);
+  if (is_basic(array, key)) {
     auto view = compat::steal(PyObject_GetItem(object, key));
     if (!view) {
       PyErr_Clear();
       return Attempt::fallback(Reason::value);
     }
-    if (!PyArray_CheckExact(view.get())) return Attempt::fallback(Reason::trivial);
+    if (!PyArray_CheckExact(view.get())) return Attempt::fallback(Reason::not_implemented);
     if (!read_output(view.get(), &dst, &reason)) return Attempt::fallback(reason);
     return assign_operands(dst, value, nullptr);
   }

@@ -12,6 +12,7 @@ import warnings
 
 from gpushim import _shim
 
+_MANY = 1 << 30
 _enter = warnings.catch_warnings.__enter__
 _exit = warnings.catch_warnings.__exit__
 
@@ -46,6 +47,8 @@ def install() -> None:
 
 
 def uninstall() -> None:
+    # Blocks that are open now will end unseen.
+    _shim.settle_warnings(-_MANY)
     kind = warnings.catch_warnings
     if kind.__enter__ is _enter_settled:
         kind.__enter__ = _enter  # type: ignore[method-assign]

@@ -84,3 +84,34 @@ def test_a_replaced_inner_loop_runs_in_numpy():
         tests.restore_loop(np.negative, saved)
     assert list(np.negative(a)) == [-0.0, -1.0, -2.0, -3.0, -4.0]
     assert gpushim.location(np.negative(a)) in ("pending", "device")
+
+
+@pytest.mark.parametrize("key", [2, -1, np.int64(1), (1, 2), (0, None, 3), ((), 1), True, (Ellipsis, 1)], ids=str)
+def test_rows_are_assigned_on_the_device(key):
+    def body(a, b):
+        a = a + 0
+        a[key] = b
+        return a
+
+    taken = {row["name"]: row["device_calls"] for row in gpushim._shim.stats()["functions"]}
+    check(body, np.zeros((4, 5, 6)), np.arange(6.0), must_accelerate=False)
+    now = {row["name"]: row["device_calls"] for row in gpushim._shim.stats()["functions"]}
+    if str(key) in ("2", "-1", "(1, 2)"):
+        assert now["ndarray.__setitem__"] == taken.get("ndarray.__setitem__", 0) + 1
+
+
+@pytest.mark.parametrize("key", [7, (0, 0, 0, 0), (0, 9), 1.0, "x"], ids=str)
+def test_wrong_keys_are_numpys(key):
+    check(lambda a: a.__setitem__(key, 1), np.zeros((4, 5, 6)), must_accelerate=False)
+
+
+def test_an_element_is_no_array_work():
+    a = np.zeros(9) + 1
+
+    def trivial():
+        rows = {row["name"]: row["reasons"] for row in gpushim._shim.stats()["functions"]}
+        return rows.get("ndarray.__setitem__", {}).get("trivial", 0)
+
+    before = trivial()
+    a[3], a[np.int64(4)] = 5, 6
+    assert trivial() == before + 2 and list(a[3:5]) == [5, 6]

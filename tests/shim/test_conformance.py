@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 from pathlib import Path
 
@@ -132,6 +133,18 @@ def test_programs(tmp_path):
     assert [(d.test, d.mode) for d in summary.unexpected] == [("wrong.py", "default"), ("wrong.py", "lazy")]
     calls = {(row.file, row.mode): row.device_calls for row in summary.rows}
     assert calls["right.py", "lazy"] > 0 and calls["right.py", "default"] == 0
+
+
+def test_the_pages_are_what_was_measured():
+    root = Path(__file__).resolve().parents[2]
+    sys.path.insert(0, str(root / "conformance"))
+    try:
+        import accuracy
+        import page
+    finally:
+        sys.path.pop(0)
+    assert page.PAGE.read_text() == page.page()
+    assert accuracy.PAGE.read_text() == accuracy.page(accuracy.measured(accuracy.HERE / "results"))
 
 
 def test_files_are_found_by_name_and_by_part():
