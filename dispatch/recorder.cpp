@@ -132,15 +132,14 @@ bool Recorder::release_block(gpu::Block* block) noexcept {
   return recorder.graph_.released(block);
 }
 
-<<<<<<< HEAD
 bool Recorder::can_repeat(const gpu::Block* block, int times) {
   const std::lock_guard guard(mutex_);
   return graph_.can_repeat(block, times);
-=======
+}
+
 void Recorder::watch(int change) noexcept {
   const std::lock_guard guard(mutex_);
   graph_.watch(change);
->>>>>>> w-conf
 }
 
 void Recorder::evaluate_all() {

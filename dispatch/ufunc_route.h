@@ -18,16 +18,13 @@ struct UfuncEntry {
   FunctionStatistics* reduces;  ///< "add.reduce"; null unless binary
   FunctionStatistics* accumulates;
   FunctionStatistics* reduceats;
-<<<<<<< HEAD
   FunctionStatistics* ats;
-=======
   std::vector<PyUFuncGenericFunction> loops;  ///< NumPy's inner loops when this was described
 
   /// Somebody put an inner loop of their own in the ufunc (PyUFunc_ReplaceLoopBySignature): only NumPy runs it.
   bool loop_replaced() const noexcept {
     return !loops.empty() && std::memcmp(loops.data(), ufunc->functions, loops.size() * sizeof loops[0]) != 0;
   }
->>>>>>> w-conf
 };
 
 /// Fills the entry for a ufunc by its name; false when kernels have no op for it (matmul and other gufuncs, strings).
