@@ -14,6 +14,7 @@
 #include "kernels/fast_reduce_plan.h"
 #include "kernels/fast_scan.h"
 #include "kernels/interpreter.h"
+#include "kernels/prepare.h"
 #include "kernels/scan_code.h"
 #include "kernels/transpose.h"
 #include "kernels/vector_ops.h"
@@ -202,6 +203,10 @@ void CudaExecutor::arg_reduce(const ArgReduce& reduce, Workspace& workspace) {
 void CudaExecutor::matmul(const MatMul& matmul, Workspace& workspace) {
   const gpu::ContextGuard guard = launcher_.device().use();
   multiply_batches(matmul, workspace);
+}
+
+void prepare(Executor& executor) noexcept {
+  if (auto* cuda = dynamic_cast<CudaExecutor*>(&executor)) cuda->prepare();
 }
 
 std::unique_ptr<Executor> make_cuda_executor(gpu::Device& device) {

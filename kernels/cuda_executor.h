@@ -39,6 +39,7 @@ class CudaExecutor final : public Executor {
     return {c.launched, c.interpreted, c.compiled, c.disk_hits, c.failed};
   }
   void wait_for_compiler() override { jit_.wait_idle(); }
+  void prepare() noexcept { jit_.prepare(launcher_); }
   void stop_compiler() noexcept override { jit_.stop(); }
   Jit& jit() noexcept { return jit_; }
 

@@ -66,7 +66,6 @@ void Jit::stop() noexcept {
 
 bool Jit::try_run(const Program& program, Launcher& launcher, Workspace* workspace) {
   if (!settings_.enabled || launcher.device().abandoned()) return false;
-  if (worker_ == nullptr && !preload_.empty()) worker(launcher).start_early();
   JitPlan plan;
   JitCall call;
   return plan_program(program, launcher.multiprocessors(), &plan, &call) &&
@@ -107,6 +106,10 @@ JitEntry* Jit::find(const JitSignature& signature) {
   entry->signature = signature;
   table_->entries.emplace(signature.hash, entry);
   return recent = entry;
+}
+
+void Jit::prepare(Launcher& launcher) noexcept {
+  if (settings_.enabled && !launcher.device().abandoned()) worker(launcher).start_early();
 }
 
 JitWorker& Jit::worker(Launcher& launcher) {

@@ -18,7 +18,7 @@
 //
 // Invariants. Results are the interpreter's, bit for bit, but for the order in which a reduction folds. Calls come one
 // at a time, under dispatch's lock; the thread touches jobs and entries' states alone, no Python and no coherent
-// memory. It starts at the first program. Whoever ends the process calls `stop` first: a process that exits while NVRTC
+// memory. It starts with the device. Whoever ends the process calls `stop` first: a process that exits while NVRTC
 // compiles dies of SIGSEGV, as NVRTC loads libraries meanwhile, whose exit handlers run before any registered earlier.
 // In a forked child, where there is no such thread, the JIT is off.
 //
@@ -99,6 +99,9 @@ class Jit {
 
   bool try_run(const RowProgram& rows, Launcher& launcher);
 
+  /// Starts the thread, which loads the kernels of `preload`.
+  void prepare(Launcher& launcher) noexcept;
+
   bool enabled() const noexcept { return settings_.enabled; }
   JitSettings& settings() noexcept { return settings_; }
   JitCounters counters() const noexcept;
@@ -121,7 +124,7 @@ class Jit {
   JitSettings settings_;
   std::vector<const void*> preload_;
   std::unique_ptr<Table> table_;
-  JitWorker* worker_ = nullptr;  ///< at the first program
+  JitWorker* worker_ = nullptr;  ///< with the device, or at the first job
   std::uint64_t launched_ = 0, interpreted_ = 0;
 };
 
