@@ -224,8 +224,53 @@ bool Recorder::becomes_value(const kernels::Program& program) const {
   return true;
 }
 
+/// Copies of small foreign inputs, in blocks that live as long as a value reads them: so the node can wait. Pairwise
+/// distances of a few points are many.
+class Recorder::Adopted {
+ public:
+  explicit Adopted(Recorder& recorder) : recorder_(recorder) {}
+  ~Adopted() {
+    for (int i = 0; i < recorder_.node_.n_bindings; ++i) {
+      if (blocks_[i] == nullptr) continue;
+      recorder_.node_.bindings[i] = foreign_[i];
+      if (!recorder_.graph_.released(blocks_[i])) recorder_.memory_.free(blocks_[i]->base);
+    }
+  }
+  Adopted(const Adopted&) = delete;
+  Adopted& operator=(const Adopted&) = delete;
+
+  /// Nothing when one can't wait: foreign results, big inputs.
+  void take_inputs() {
+    constexpr std::int64_t kMostBytes = std::int64_t(4) << 20;
+    Node& node = recorder_.node_;
+    for (int i = 0; i < node.n_bindings; ++i) {
+      const Binding& b = node.bindings[i];
+      if (b.block == nullptr && (b.write || b.extent.high - b.extent.low > kMostBytes)) return;
+    }
+    for (int i = 0; i < node.n_bindings; ++i) {
+      Binding& b = node.bindings[i];
+      if (b.block != nullptr) continue;
+      const auto bytes = static_cast<std::size_t>(b.extent.high - b.extent.low);
+      gpu::Block* block = recorder_.memory_.allocate_device(bytes);
+      if (block == nullptr) return;
+      blocks_[i] = block;
+      foreign_[i] = b;
+      recorder_.memory_.device().upload(block->device, b.data + b.extent.low, bytes);
+      b.block = block;
+      b.data = block->base - b.extent.low;
+    }
+  }
+
+ private:
+  Recorder& recorder_;
+  gpu::Block* blocks_[Node::kMaxBindings] = {};
+  Binding foreign_[Node::kMaxBindings];
+};
+
 void Recorder::record_program(const kernels::Program& program, When when) {
   bool now = when == When::kNow || Runtime::get()->settings.eager;
+  Adopted adopted(*this);
+  if (!now) adopted.take_inputs();
   for (int i = 0; i < node_.n_bindings; ++i) {
     const gpu::Block* block = node_.bindings[i].block;
     now |= block == nullptr || block->shares > 0;  // others look at shared memory when they like

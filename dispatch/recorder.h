@@ -124,6 +124,7 @@ class Recorder final : private Graph::Launch {
   void retry_without_pending(Take&& take);
   bool store_everywhere(Value* value, const Binding& target);
   void run_directly();
+  class Adopted;
   void copy_foreign_in();
   void copy_foreign_out();
   void run(Fuser& fuser) override;

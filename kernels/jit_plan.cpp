@@ -176,7 +176,7 @@ void plan_width(const Program& program, const Geometry& geometry, const Uses& us
   const std::uint32_t moved = uses.loaded | uses.stored;
   const int along = neighbour_dimension(*plan);
   std::int64_t limits[kMaxOperands];
-  std::int64_t width = uses.cost > 100 ? 2 : 16;  // every neighbour is another copy of the code
+  std::int64_t width = uses.cost > 100 ? 4 : 16;  // every neighbour is another copy of the code
   if (plan->kind == JitKind::kColumns) width = std::min<std::int64_t>(width, 4);
   for (std::uint32_t rest = moved; rest != 0; rest &= rest - 1) {
     const int i = std::countr_zero(rest);
@@ -209,7 +209,7 @@ void plan_width(const Program& program, const Geometry& geometry, const Uses& us
   }
 
   const int inputs = std::popcount(uses.loaded);
-  int chunks = uses.cost > 40 ? 1 : inputs <= 4 ? 2 : 1;
+  int chunks = uses.cost > 100 ? 1 : uses.cost > 40 || inputs <= 4 ? 2 : 1;
   if (width == 1) chunks = uses.cost > 100 ? 1 : chunks * 2;
   if (plan->fold_dims > 0 && uses.cost <= 40) chunks = inputs <= 2 ? 4 : 2;
   if (width >= 16) chunks = 1;
@@ -378,9 +378,9 @@ bool plan_row_packs(const Program& program, const Geometry& geometry, std::uint3
   return any;
 }
 
-/// Threads of a row: few when the row is short, so that a block has several; else about 8 elements a thread.
+/// Threads of a row: few when the row is short, so that a block has several; else about 16 elements a thread.
 bool spread_stages(std::int64_t rows, std::int64_t length, std::int64_t most, int multiprocessors, JitPlan* plan) {
-  constexpr std::int64_t kElements = 8, kMostThreads = 1024;
+  constexpr std::int64_t kElements = 16, kMostThreads = 1024;
   const std::int64_t packs = length / plan->width;
   const std::int64_t chunks = std::max<std::int64_t>(std::min(most, kElements) / plan->width, 1);
   std::int64_t group = 4;

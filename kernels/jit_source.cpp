@@ -702,9 +702,11 @@ class Writer {
   /// Blocks of a multiprocessor, which bound the registers of a thread: as many as the program's values leave room for.
   int blocks_at_once() const {
     const int words = most_alive() * plan_.width * (plan_.fold_dims > 0 ? 1 : std::min<int>(plan_.chunks, 2));
-    if (words <= 40) return 4;   // 64 registers
-    if (words <= 56) return 3;   // 80
-    return words <= 80 ? 2 : 1;  // 128, 255
+    if (words <= 40) return 4;  // 64 registers
+    // Where computing takes longer than loading, threads that hide each other's latency are worth more than registers.
+    if (!folds() && cost() > 100) return 5;  // 48
+    if (words <= 56) return 3;               // 80
+    return words <= 80 ? 2 : 1;              // 128, 255
   }
   /// The same for a row program, whose threads have what they hold besides what they compute with.
   int row_blocks_at_once() const {
@@ -715,8 +717,16 @@ class Writer {
     for (int i = 0; i < program_.n_instructions && plan_.held; ++i) {
       if (kept_[i]) bytes += itemsize(result_of(program_.instructions[i]));
     }
-    const int registers = 40 + static_cast<int>(bytes / 4) * plan_.width * plan_.chunks;
+    const int registers = 24 + static_cast<int>(bytes / 4) * plan_.width * plan_.chunks;
     return std::clamp(65536 / (registers * plan_.threads), 1, 2048 / plan_.threads);
+  }
+  int cost() const {
+    int sum = 0;
+    for (int i = 0; i < program_.n_instructions; ++i) {
+      const Op op = program_.instructions[i].op;
+      if (static_cast<int>(op) > static_cast<int>(Op::kSelect)) sum += op_info(op).cost;
+    }
+    return sum;
   }
   /// 32-bit words of the values that are alive at once, at most.
   int most_alive() const {

@@ -210,6 +210,25 @@ def test_pairwise_distances_are_one_program():
     np.testing.assert_array_equal(d, stock(distances, p, q))
 
 
+def test_small_foreign_inputs_are_copied_when_recorded_and_wait():
+    p = np.frombuffer(bytearray(40 * 3 * 8)).reshape(40, 3)
+    q = np.frombuffer(bytearray(30 * 3 * 8)).reshape(30, 3)
+    p.flags.writeable = q.flags.writeable = True
+    with gpushim.disabled():
+        p[...], q[...] = np.random.default_rng(3).normal(size=(40, 3)), 0.5
+        expected = np.sqrt(((p[:, None, :] - q[None, :, :]) ** 2).sum(axis=-1))
+
+    def body():
+        distances = np.sqrt(((p[:, None, :] - q[None, :, :]) ** 2).sum(axis=-1))
+        with gpushim.disabled():
+            p[...] = 0.0  # nobody notices a write to this memory: what was recorded has its own copy
+        return distances
+
+    n, distances = programs(body)
+    assert n == 1
+    np.testing.assert_array_equal(distances, expected)
+
+
 @pytest.mark.parametrize("length", [2, 3, 4])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int32, np.bool_, np.complex128])
 @pytest.mark.parametrize(

@@ -354,8 +354,10 @@ class JitCacheTest : public ::testing::Test {
 TEST_F(JitCacheTest, GivesBackWhatWasWritten) {
   const JitCache cache(folder_ + "/made/on/demand", 1 << 20);
   std::string cubin;
+  EXPECT_TRUE(cache.is_empty());
   EXPECT_FALSE(cache.read(key_of("a"), &cubin));
   cache.write(key_of("a"), std::string(1000, 'x'));
+  EXPECT_FALSE(cache.is_empty());
   cache.write(key_of("b"), "");
   ASSERT_TRUE(cache.read(key_of("a"), &cubin));
   EXPECT_EQ(cubin, std::string(1000, 'x'));
