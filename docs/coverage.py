@@ -53,6 +53,7 @@ OWN = {
     "interp": ["interp", "interp_complex"], "zeros": ["zeros"], "asarray": ["array"], "asanyarray": ["array"], "full": ["copyto"],
     "ones": ["copyto"], "astype": ["ndarray.astype"], "digitize": ["ndarray.searchsorted"], "einsum": ["c_einsum", "einsum"],
     "fix": ["trunc"], "conj": ["conjugate"], "random_sample": ["random"], "randint": ["integers"],
+    "take_along_axis": ["ndarray.__getitem__"], "put_along_axis": ["ndarray.__setitem__"],
 }  # fmt: skip
 
 #: Counters of calls that move or view data; they alone make no function a composed one.
