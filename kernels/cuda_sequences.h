@@ -8,8 +8,6 @@ namespace gpushim::kernels {
 
 // sort.cu
 void launch_sort(const Sort& sort, Launcher& launcher, Workspace& workspace);
-/// Rows that a block can sort, of values that their key tells; false: others.
-bool launch_sort_of_short_rows(const Sort& sort, Launcher& launcher);  // sort_rows.cu
 void launch_arg_sort(const ArgSort& sort, Launcher& launcher, Workspace& workspace);
 void launch_unique(const Unique& unique, Launcher& launcher, Workspace& workspace);
 // search.cu

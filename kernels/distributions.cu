@@ -2,6 +2,7 @@
 #include <curand_kernel.h>
 
 #include "kernels/cuda_sequences.h"
+#include "kernels/distributions.h"
 #include "kernels/random_kernels.h"
 
 namespace gpushim::kernels {

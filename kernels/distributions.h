@@ -8,11 +8,9 @@
 #include <cmath>
 #include <cstdint>
 
-#include "kernels/dtype.h"
+#include "kernels/random_tasks.h"
 
 namespace gpushim::kernels {
-
-enum class Distribution : std::uint8_t { kNone, kUniform, kNormal, kLognormal, kExponential, kPoisson, kInteger };
 
 struct PhiloxWords {
   std::uint32_t words[4];
@@ -41,13 +39,6 @@ GPUSHIM_HD inline std::uint64_t word64(const PhiloxWords& block, int half) {
 /// [0, 1), and (0, 1].
 GPUSHIM_HD inline double unit_open_above(std::uint64_t word) { return static_cast<double>(word >> 11) * 0x1p-53; }
 GPUSHIM_HD inline double unit_open_below(std::uint64_t word) { return (static_cast<double>(word >> 11) + 1) * 0x1p-53; }
-
-struct DistributionParameters {
-  Distribution distribution;
-  std::uint64_t key;
-  double location, scale;       ///< of uniform, normal, lognormal and exponential numbers; scale: the mean of Poisson's
-  std::uint64_t bound, offset;  ///< of integers; bound 0: all 64 bits
-};
 
 /// Poisson's numbers: by multiplying for small means, by W. Hoermann's transformed rejection for others.
 GPUSHIM_HD inline double poisson(const DistributionParameters& p, std::uint64_t element) {

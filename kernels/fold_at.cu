@@ -46,6 +46,19 @@ template <class T>
 __device__ __forceinline__ T operand(const IndexedArguments& at, std::int64_t plain) {
   return at.constant ? load<T>(&at.value) : load<T>(at.plain + plain);
 }
+/// Where the plain side of an element lies; its position is known.
+__device__ __noinline__ std::int64_t plain_offset(const IndexedArguments& at, std::int64_t element) {
+  if (at.ndim == 1) return element * at.plain_strides[0];
+  std::int64_t offset = 0;
+  auto rest = static_cast<std::uint64_t>(element);
+  for (int d = at.ndim - 1; d >= 0; --d) {
+    const std::uint64_t quotient = d == 0 ? 0 : divide(rest, at.dividers[d]);
+    offset += static_cast<std::int64_t>(rest - quotient * static_cast<std::uint64_t>(at.dividers[d].divisor)) *
+              at.plain_strides[d];
+    rest = quotient;
+  }
+  return offset;
+}
 template <class T>
 __device__ __forceinline__ T from_lane(T value, int lane) {
   constexpr int kWords = (sizeof(T) + 3) / 4;
@@ -103,7 +116,7 @@ __global__ void __launch_bounds__(kThreads) fold_elements(const __grid_constant_
     T value = load<T>(at.target + place.target);
     step<kOp>(value, operand<T>(at, place.plain), events);
     for (std::int64_t k = run + 1; k < at.fancy_size && args.keys[k] == key; ++k) {
-      step<kOp>(value, operand<T>(at, place_of<false, false>(at, args.numbers[k] * at.subspace + inside).plain), events);
+      step<kOp>(value, operand<T>(at, plain_offset(at, args.numbers[k] * at.subspace + inside)), events);
     }
     store(at.target + place.target, value);
   }
@@ -149,7 +162,7 @@ __global__ void __launch_bounds__(kThreads) fold_runs(const __grid_constant__ Fo
     const int last = 31 - __clz(static_cast<int>(heads));
     const std::uint64_t last_key = __shfl_sync(0xffffffffu, key, last);
     T total = from_lane(value, last);
-    constexpr int kAhead = 8;  // many operands are on their way while others are taken
+    constexpr int kAhead = 4;  // many operands are on their way while others are taken
     bool more = true;
     for (std::int64_t from = first + 32; more && from < at.fancy_size; from += 32 * kAhead) {
       T ahead[kAhead];
@@ -160,7 +173,7 @@ __global__ void __launch_bounds__(kThreads) fold_runs(const __grid_constant__ Fo
         const bool mine_too = next < at.fancy_size && args.keys[next] == last_key;
         same[u] = __ballot_sync(0xffffffffu, mine_too);
         ahead[u] = T{};
-        if (mine_too) ahead[u] = operand<T>(at, place_of<false, false>(at, args.numbers[next]).plain);
+        if (mine_too) ahead[u] = operand<T>(at, plain_offset(at, args.numbers[next]));
       }
 #pragma unroll
       for (int u = 0; u < kAhead; ++u) {

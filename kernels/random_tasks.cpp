@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "kernels/distributions.h"
 #include "kernels/host_executor.h"
 
 namespace gpushim::kernels {

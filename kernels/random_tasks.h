@@ -1,11 +1,19 @@
 // Draws of NumPy's generators as tasks. Host code.
 #pragma once
 
-#include "kernels/distributions.h"
 #include "kernels/executor.h"
 #include "kernels/random_engines.h"
 
 namespace gpushim::kernels {
+
+enum class Distribution : std::uint8_t { kNone, kUniform, kNormal, kLognormal, kExponential, kPoisson, kInteger };
+
+struct DistributionParameters {
+  Distribution distribution;
+  std::uint64_t key;
+  double location, scale;       ///< of uniform, normal, lognormal and exponential numbers; scale: the mean of Poisson's
+  std::uint64_t bound, offset;  ///< of integers; bound 0: all 64 bits
+};
 
 /// out[i] = low + range * (word i as a double of [0, 1)), or half i as a float of [0, 1). Contiguous. With a
 /// distribution the elements are those of distributions.h.

@@ -13,6 +13,7 @@
 #include "kernels/device_code.h"
 #include "kernels/radix_sort.h"
 #include "kernels/sort_keys.h"
+#include "kernels/sort_rows.h"
 #include "kernels/ufunc_types.h"
 
 namespace gpushim::kernels {

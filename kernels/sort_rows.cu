@@ -3,6 +3,7 @@
 
 #include "kernels/cuda_sequences.h"
 #include "kernels/sort_keys.h"
+#include "kernels/sort_rows.h"
 
 namespace gpushim::kernels {
 namespace {
