@@ -246,7 +246,7 @@ t = torch.arange(1 << 20, dtype=torch.float64, device="cuda")
 a = np.asarray(gpushim.from_dlpack(t))
 assert type(a) is np.ndarray and gpushim.location(a) == "device"
 b = np.sin(a) ** 2 + np.cos(a) ** 2
-assert abs(b - 1).max() < 1e-12 and gpushim.location(b) == "device"
+assert abs(b - 1).max() < 1e-12 and gpushim.location(b) in ("device", "pending")
 a += 1
 assert float(t[0]) == 1 and float(a.sum()) == float(t.sum())
 gpushim.uninstall()

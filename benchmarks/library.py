@@ -1,0 +1,37 @@
+"""Times CuPy-style code, `xp = gpushim` against `xp = cupy`, each in a process of its own, one run.
+
+    python benchmarks/library.py [--largest 1e8]
+
+Microseconds a call with its evaluation, the median of rounds that end by waiting for the device; the last column says how many times
+gpushim is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+def measure(library: str, largest: str) -> dict[str, dict[str, float]]:
+    command = [sys.executable, str(HERE / "measure.py"), library, "compute", "--largest", largest]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--largest", default="1e8")
+    options = parser.parse_args()
+    ours, theirs = measure("gpushim-xp", options.largest), measure("cupy", options.largest)
+    print(f"{'case':24s} {'gpushim':>10s} {'CuPy':>10s}")
+    for case, result in ours.items():
+        mine, peer = result["seconds"] * 1e6, theirs[case]["seconds"] * 1e6
+        print(f"{case:24s} {mine:10.1f} {peer:10.1f} {peer / mine:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
