@@ -93,21 +93,21 @@ GROWING = {"exp", "exp2", "expm1", "sinh", "cosh", "tanh", "power"}
 NOTES = {
     ("logaddexp", "f"): "cancels where the result is near zero, as NumPy's does",
     ("logaddexp2", "f"): "cancels where the result is near zero, as NumPy's does",
-    ("power", "c"): "exp(b log a): the logarithm's rounding is multiplied by |b log a|, as in NumPy's",
+    ("power", "c"): "exp(b log a): the logarithm's rounding is multiplied by abs(b log a), as in NumPy's",
     (
         "log1p",
         "c",
-    ): "CUDA: as hypot; NumPy: near -1 and where |1+z| is near 1; NumPy rounds 1 + z first and loses small z altogether",
+    ): "CUDA: as hypot; NumPy: near -1 and where abs(1+z) is near 1; NumPy rounds 1 + z first and loses small z altogether",
     ("expm1", "c"): "where exp(x) cos(y) is near 1, as NumPy's",
-    ("exp2", "c"): "turns by y ln 2, rounded once: grows with |y|, as NumPy's",
+    ("exp2", "c"): "turns by y ln 2, rounded once: grows with abs(y), as NumPy's",
     ("tan", "c"): "near its poles",
     ("divide", "c"): "NumPy's bits: its algorithm is lost where a part is near the ends of the range",
     ("reciprocal", "c"): "NumPy's bits: its algorithm is lost where a part is near the ends of the range",
     ("absolute", "c"): "CUDA's hypot overflowed next to the largest number; repaired since this was measured",
     ("hypot", "f"): "CUDA's hypot overflowed next to the largest number; repaired since this was measured",
-    ("log", "c"): "where |z| is near 1",
-    ("log2", "c"): "where |z| is near 1",
-    ("log10", "c"): "where |z| is near 1",
+    ("log", "c"): "where abs(z) is near 1",
+    ("log2", "c"): "where abs(z) is near 1",
+    ("log10", "c"): "where abs(z) is near 1",
 }
 
 

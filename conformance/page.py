@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -30,25 +31,39 @@ measured and what the columns mean; `conformance/page.py` made this page from `c
 """
 
 
+def _plain(command: str) -> str:
+    """Without where the files were on that machine."""
+    words = shlex.split(command)
+    for option in ("--output", "--expected"):
+        while option in words:
+            at = words.index(option)
+            del words[at : at + 2]
+    return shlex.join(words)
+
+
 def keep(name: str, folders: list[Path]) -> None:
     """Joins summaries of runs of one device; a later one replaces rows and differences of the same files and modes."""
     joined: Summary | None = None
     for folder in folders:
         summary = tables.read(folder / "summary.json")
+        # What ran in part only does not count.
+        partial = {tuple(problem.partition(":")[0].split(", ")) for problem in summary.problems}
+        summary.rows = [row for row in summary.rows if (row.file, row.mode) not in partial]
         for difference in summary.differences:
             difference.message = difference.message.strip().partition("\n")[0][:120]
         for row in summary.rows:
             row.host_calls = dict(list(row.host_calls.items())[:6])
         if joined is None:
             joined = summary
-            joined.settings["command"] = [joined.settings["command"]]
+            joined.settings["command"] = [_plain(joined.settings["command"])]
+            joined.stale, joined.problems = [], []
             continue
         fresh = {(row.file, row.mode) for row in summary.rows}
         joined.rows = [row for row in joined.rows if (row.file, row.mode) not in fresh] + summary.rows
         joined.differences = [
             d for d in joined.differences if (d.test.partition("::")[0], d.mode) not in fresh
         ] + summary.differences
-        joined.settings["command"] += [summary.settings["command"]]
+        joined.settings["command"] += [_plain(summary.settings["command"])]
         joined.date = max(joined.date, summary.date)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(asdict(joined), separators=(",", ":")) + "\n", encoding="utf-8")

@@ -36,6 +36,7 @@ _COMPARISONS = (
     "assert_array_equal",
     "assert_array_less",
     "assert_array_max_ulp",
+    "assert_close",
     "assert_equal",
 )
 #: Fallbacks that say nothing about coverage: no array work to do, or a call whose error NumPy must word.

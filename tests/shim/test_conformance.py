@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+import time
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,17 @@ def test_the_list_only_shrinks(file):
     # A part of the tests cannot tell that one is gone.
     summary = summarize(runs, [entry("test_differs"), entry("test_passes"), entry("test_gone")], whole=False)
     assert summary.stale == ["test_suite.py::test_passes"]
+
+
+def test_a_run_ends_in_time_and_goes_on_later(file):
+    file.path.write_text(
+        "import time, pytest\n@pytest.mark.parametrize('i', range(40))\ndef test(i): time.sleep(0.5)\n"
+    )
+    runs, _ = run(file, deadline=time.monotonic() + 6)
+    summary = summarize(runs)
+    assert 0 < summary.rows[0].tests < 40 and "time was up" in summary.problems[0]
+    runs, _ = run(file, keyword="5")  # nothing of that was kept
+    assert not summarize(runs).problems and not runs[file, "lazy"].problems
 
 
 def test_summaries_can_be_written_and_read(file):

@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+import time
 from pathlib import Path
 
 from gpushim import _expectations
@@ -32,7 +33,7 @@ def main() -> int:
         jobs=max(1, options.jobs),
         output=options.output.resolve(),
         fresh=options.fresh,
-        seconds=options.seconds,
+        deadline=time.monotonic() + options.seconds if options.seconds else float("inf"),
     )
     runs = runner.run_all(files, modes, run_options, lambda line: print(line, flush=True))
     whole = options.sample == 1 and not options.keyword and options.full
@@ -75,7 +76,7 @@ def _parse() -> argparse.Namespace:
     add("-k", dest="keyword", default="", metavar="EXPRESSION", help="tests to run, as pytest's -k")
     add("-n", "--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="files at a time")
     add("--test-seconds", type=float, default=180, metavar="N", help="longest time for one test")
-    add("--seconds", type=float, metavar="N", help="start nothing new after so long; another run goes on from there")
+    add("--seconds", type=float, metavar="N", help="end after so long; another run goes on from there")
     add("--output", type=Path, default=Path("conformance-results"), metavar="FOLDER", help="where results go")
     add("--fresh", action="store_true", help="do not use results that an interrupted or earlier run kept in --output")
     add("--expected", type=Path, default=_expected_file(), metavar="FILE", help="known differences")

@@ -26,6 +26,7 @@ from gpushim.conformance.suites import File, Options
 BAD = frozenset({"failed", "crash", "hang"})
 #: A file in which so many tests end the process is given up.
 MOST_CRASHES = 40
+_TIME_WAS_UP = "time was up; run again to go on"
 #: Time for imports and collection, before the first test.
 START_SECONDS = 300
 
@@ -64,13 +65,12 @@ def run_all(files: list[File], modes: list[str], options: Options, say) -> dict[
     ]
     # Large files of all modes first: the last to end are small.
     runs: dict[tuple[File, str], Run] = {}
-    deadline = time.monotonic() + options.seconds if options.seconds else float("inf")
     lock = threading.Lock()
     progress = _Progress(len(jobs), say)
 
     def work(file: File, mode: str, part: tuple[int, int]) -> None:
-        late = time.monotonic() > deadline
-        run = Run(problems=["time was up; run again to go on"]) if late else run_part(file, mode, part, options)
+        late = time.monotonic() > options.deadline
+        run = Run(problems=[_TIME_WAS_UP]) if late else run_part(file, mode, part, options)
         with lock:
             runs.setdefault((file, mode), Run()).add(run)
         progress.finished(file, mode, part, run)
@@ -122,7 +122,8 @@ def run_part(file: File, mode: str, part: tuple[int, int], options: Options) -> 
     if not options.fresh and (run := _read_kept(kept)):
         return run
     run = _run_program(file, mode, options) if file.suite == "cases" else _run_pytest(file, mode, part, None, options)
-    _keep(kept, run)
+    if _TIME_WAS_UP not in run.problems:
+        _keep(kept, run)
     return run
 
 
@@ -203,9 +204,14 @@ def _run_pytest(file: File, mode: str, part: tuple[int, int], only: set[str] | N
         for _ in range(MOST_CRASHES + 1):
             done.write_text("".join(f"{test}\n" for test in run.tests), encoding="utf-8")
             position = record.stat().st_size
-            status, hung = _watch(command, folder, record, log, _environment(file, options), options.test_seconds)
+            deadline = options.deadline if mode != "stock" else float("inf")
+            environment = _environment(file, options)
+            status, hung = _watch(command, folder, record, log, environment, options.test_seconds, deadline)
             stopped_in, ended = _read_record(record, position, run)
             if ended:
+                break
+            if time.monotonic() > deadline:
+                run.problems.append(_TIME_WAS_UP)
                 break
             tail = _ending(log.read_text(errors="replace"))
             if stopped_in is None:
@@ -231,9 +237,10 @@ def _ending(log: str) -> str:
 
 
 def _watch(
-    command, folder: Path, record: Path, log: Path, environment: dict, test_seconds: float
+    command, folder: Path, record: Path, log: Path, environment: dict, test_seconds: float, deadline: float
 ) -> tuple[int | None, bool]:
-    """Runs a command whose record must grow; the exit status, and whether it was killed because it did not."""
+    """Runs a command whose record must grow; the exit status, and whether it was killed because it did not. At the
+    deadline it is killed as well."""
     with log.open("w") as output:
         process = subprocess.Popen(
             command,
@@ -249,6 +256,8 @@ def _watch(
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(timeout=0.5), False
+                if time.monotonic() > deadline:
+                    return None, False
                 now = record.stat().st_size
                 if now != size:
                     size, since, limit = now, time.monotonic(), test_seconds

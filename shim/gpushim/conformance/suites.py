@@ -74,7 +74,8 @@ class Options:
     jobs: int = 1
     output: Path = field(default_factory=lambda: Path("conformance-results"))
     fresh: bool = False
-    seconds: float | None = None
+    #: By time.monotonic(): then what runs is ended, and what waits is left.
+    deadline: float = float("inf")
 
 
 def numpy_files(names: Iterable[str]) -> list[File]:

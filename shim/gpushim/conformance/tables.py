@@ -89,7 +89,7 @@ def summarize(
     used: set[Expectation] = set()
     ran: dict[str, set[str]] = {}
     for (file, mode), run in sorted(runs.items(), key=lambda item: (item[0][0].suite, item[0][0].name, item[0][1])):
-        summary.problems += [f"{file.name}, {mode}: {problem}" for problem in run.problems]
+        summary.problems += [f"{file.name}, {mode}: {problem}" for problem in dict.fromkeys(run.problems)]
         if mode == "stock":
             continue
         stock = runs[file, "stock"].tests
