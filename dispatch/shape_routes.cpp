@@ -44,8 +44,9 @@ bool is_view_in(int ndim, const std::int64_t* shape, const std::int64_t* strides
   return true;
 }
 
-/// The new shape of reshape: ints, or one sequence of them; one of them may be -1.
-bool read_new_shape(PyObject* const* items, Py_ssize_t n, std::int64_t size, int* ndim, std::int64_t* shape) noexcept {
+/// The new shape of reshape: ints, or one sequence of them; one of them, `open`, may be -1.
+bool read_new_shape(PyObject* const* items, Py_ssize_t n, std::int64_t size, int* ndim, std::int64_t* shape,
+                    int* open) noexcept {
   compat::PyRef sequence;
   const bool is_array = PyArray_CheckExact(items[0]) && PyArray_NDIM(reinterpret_cast<PyArrayObject*>(items[0])) == 1;
   if (n == 1 && (PyTuple_CheckExact(items[0]) || PyList_CheckExact(items[0]) || is_array)) {
@@ -56,30 +57,31 @@ bool read_new_shape(PyObject* const* items, Py_ssize_t n, std::int64_t size, int
     items = PySequence_Fast_ITEMS(sequence.get());
   }
   if (n < 1 || n > kMaxArrayDims) return false;
-  int open = -1;
+  *open = -1;
   std::int64_t known = 1;
   for (Py_ssize_t d = 0; d < n; ++d) {
     Py_ssize_t length;
     if (!as_index(items[d], &length)) return false;
     if (length < 0) {
-      if (length != -1 || open >= 0) return false;
-      open = static_cast<int>(d);
+      if (length != -1 || *open >= 0) return false;
+      *open = static_cast<int>(d);
     } else if (__builtin_mul_overflow(known, static_cast<std::int64_t>(length), &known)) {
       return false;
     }
     shape[d] = length;
   }
   *ndim = static_cast<int>(n);
-  if (open >= 0) {
+  if (*open >= 0) {
     if (known == 0 || size % known != 0) return false;
-    shape[open] = size / known;
+    shape[*open] = size / known;
     known = size;
   }
   return known == size;
 }
 
-/// self in this shape, read and laid out in `order`; a copy is made where NumPy makes one.
-Attempt reshaped(const Operand& self, int ndim, const std::int64_t* shape, char order) {
+/// self in this shape, read and laid out in `order`; a copy is made where NumPy makes one. NumPy is told which
+/// dimension was left open: the strides of the view depend on it where there are dimensions of length 1.
+Attempt reshaped(const Operand& self, int ndim, const std::int64_t* shape, char order, int open = -1) {
   std::int64_t from[kMaxArrayDims], strides[kMaxArrayDims], to[kMaxArrayDims];
   for (int d = 0; d < self.ndim; ++d) {
     const int at = order == 'C' ? d : self.ndim - 1 - d;
@@ -89,6 +91,7 @@ Attempt reshaped(const Operand& self, int ndim, const std::int64_t* shape, char 
   for (int d = 0; d < ndim; ++d) to[order == 'C' ? d : ndim - 1 - d] = shape[d];
   npy_intp lengths[kMaxArrayDims];
   std::copy_n(shape, ndim, lengths);
+  if (open >= 0) lengths[open] = -1;
   PyArray_Dims dims{lengths, ndim};
   const NPY_ORDER as = order == 'C' ? NPY_CORDER : NPY_FORTRANORDER;
   if (is_view_in(self.ndim, from, strides, ndim, to)) {
@@ -116,11 +119,11 @@ Attempt route_reshape(const Call& call) {
   if (call.nargs < 2) return Attempt::fallback(Reason::value);
   if (!read_array(call.args[0], &self, &reason)) return Attempt::fallback(reason);
   if (self.size() == 0) return Attempt::fallback(Reason::empty);
-  int ndim;
+  int ndim, open;
   std::int64_t shape[kMaxArrayDims];
-  if (!read_new_shape(call.args + 1, call.nargs - 1, self.size(), &ndim, shape))
+  if (!read_new_shape(call.args + 1, call.nargs - 1, self.size(), &ndim, shape, &open))
     return Attempt::fallback(Reason::value);
-  return reshaped(self, ndim, shape, order);
+  return reshaped(self, ndim, shape, order, open);
 }
 
 Attempt route_ravel(const Call& call) {

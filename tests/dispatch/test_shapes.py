@@ -48,6 +48,13 @@ def test_reshape(x, data):
     check(lambda a: np.reshape(a, tuple(shape)), x, must_accelerate=False)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(-1, 1), (4, -1), (4, 1)])
+def test_an_open_dimension_decides_over_strides(shape, order):
+    a = np.zeros((4, 3))[:, ::2][:, :1]
+    check(lambda a: a.reshape(shape, order=order).strides, a, must_accelerate=False)
+
+
 @settings(max_examples=200, deadline=None)
 @given(arrays(), st.sampled_from(["C", "F", "A", "K"]))
 def test_ravel(x, order):
