@@ -326,7 +326,6 @@ namespace {
 template <class Task>
 bool begin(Task** made, const Operand& target, const Fancy& key, const std::int64_t* plain_strides, bool keep_order,
            Reason* reason) {
-  *reason = Reason::layout;
   Space space;
   std::int64_t shape[2 * kMaxArrayDims], target_strides[2 * kMaxArrayDims];
   const int fancy_ndim = key.space.ndim, ndim = fancy_ndim + key.sub_ndim;
@@ -338,6 +337,9 @@ bool begin(Task** made, const Operand& target, const Fancy& key, const std::int6
     shape[fancy_ndim + d] = key.sub_shape[d];
     target_strides[fancy_ndim + d] = key.sub_strides[d];
   }
+  *reason = Reason::empty;  // NumPy still looks for indices out of bounds
+  if (std::find(shape, shape + ndim, 0) != shape + ndim) return false;
+  *reason = Reason::layout;
   space.broadcast(ndim, shape);
   space.add(ndim, shape, plain_strides);
   space.add(ndim, shape, target_strides);

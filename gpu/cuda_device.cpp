@@ -51,12 +51,12 @@ void require_driver(int* driver_version) {
 
 /// The files through which a driver's GPU is reached are there, and the user has not hidden it. False: start the driver
 /// to know.
-bool device_files_exist() noexcept {
+bool device_files_exist() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
   if (visible != nullptr && (visible[0] < '0' || visible[0] > '9')) return false;
-  for (const char* path : {"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2", "/dev/nvidia3", "/dev/nvidia4",
-                           "/dev/nvidia5", "/dev/nvidia6", "/dev/nvidia7", "/dev/dxg"}) {
-    if (access(path, R_OK | W_OK) == 0) return true;
+  if (access("/dev/dxg", F_OK) == 0) return true;
+  for (int i = 0; i < 64; ++i) {
+    if (access(("/dev/nvidia" + std::to_string(i)).c_str(), R_OK | W_OK) == 0) return true;
   }
   return false;
 }
@@ -99,23 +99,30 @@ CudaDevice::CudaDevice() {
 }
 
 const cudaDeviceProp& CudaDevice::properties() const {
-  std::call_once(driver_once_, [this] {
-    require_device(&driver_version_);  // a failing one is tried again, and quickly fails again
-    load_entry_point("cuCtxGetCurrent", &g_context_calls.get_current);
-    load_entry_point("cuCtxPushCurrent", &g_context_calls.push);
-    load_entry_point("cuCtxPopCurrent", &g_context_calls.pop);
-    GPUSHIM_CUDA(cudaGetDeviceProperties(&properties_, kDeviceOrdinal));
-  });
+  if (!driver_started_.load(std::memory_order_acquire)) start_driver();
   return properties_;
 }
 
+void CudaDevice::start_driver() const {
+  const std::lock_guard lock(driver_mutex_);
+  if (driver_started_) return;
+  require_device(&driver_version_);
+  load_entry_point("cuCtxGetCurrent", &g_context_calls.get_current);
+  load_entry_point("cuCtxPushCurrent", &g_context_calls.push);
+  load_entry_point("cuCtxPopCurrent", &g_context_calls.pop);
+  GPUSHIM_CUDA(cudaGetDeviceProperties(&properties_, kDeviceOrdinal));
+  driver_started_.store(true, std::memory_order_release);
+}
+
 ContextGuard CudaDevice::use() {
-  std::call_once(context_once_, [this] { create_context(); });
+  if (!started_.load(std::memory_order_acquire)) create_context();
   return ContextGuard(context_);
 }
 
 void CudaDevice::create_context() {
   properties();
+  const std::lock_guard lock(context_mutex_);
+  if (started_) return;
   CUcontext users = nullptr;
   g_context_calls.get_current(&users);
   GPUSHIM_CUDA(cudaSetDevice(kDeviceOrdinal));  // creates the primary context and makes it current

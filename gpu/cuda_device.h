@@ -65,10 +65,13 @@ class CudaDevice final : public Device {
   void create_context();
   /// Starts the driver at the first call. Throws DeviceUnavailable.
   const cudaDeviceProp& properties() const;
+  void start_driver() const;
 
   mutable cudaDeviceProp properties_{};
-  mutable std::once_flag driver_once_;
-  std::once_flag context_once_;
+  // No std::call_once: what it calls must not throw where the unwinder is linked statically.
+  mutable std::mutex driver_mutex_;
+  mutable std::atomic<bool> driver_started_{false};
+  std::mutex context_mutex_;
   std::atomic<bool> started_{false};
   mutable int driver_version_ = 0;
   CUcontext context_ = nullptr;

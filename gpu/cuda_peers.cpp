@@ -84,20 +84,20 @@ class CudaPeers final : public Peers {
 
   /// With the context current.
   void start() {
-    std::call_once(once_, [this] {
-      constexpr unsigned kGetCurrent = 12000, kContextEvents = 12050;
-      const auto get_current = find_entry_point<CUresult (*)(CUcontext*)>("cuCtxGetCurrent", kGetCurrent);
-      record_event_ = find_entry_point<ContextCall>("cuCtxRecordEvent", kContextEvents);
-      wait_event_ = find_entry_point<ContextCall>("cuCtxWaitEvent", kContextEvents);
-      if (get_current == nullptr || get_current(&context_) != CUDA_SUCCESS) record_event_ = wait_event_ = nullptr;
-      GPUSHIM_CUDA(cudaEventCreateWithFlags(&ours_, cudaEventDisableTiming));
-      GPUSHIM_CUDA(cudaEventCreateWithFlags(&others_, cudaEventDisableTiming));
-    });
+    const std::lock_guard lock(mutex_);
+    if (others_ != nullptr) return;
+    constexpr unsigned kGetCurrent = 12000, kContextEvents = 12050;
+    const auto get_current = find_entry_point<CUresult (*)(CUcontext*)>("cuCtxGetCurrent", kGetCurrent);
+    record_event_ = find_entry_point<ContextCall>("cuCtxRecordEvent", kContextEvents);
+    wait_event_ = find_entry_point<ContextCall>("cuCtxWaitEvent", kContextEvents);
+    if (get_current == nullptr || get_current(&context_) != CUDA_SUCCESS) record_event_ = wait_event_ = nullptr;
+    GPUSHIM_CUDA(cudaEventCreateWithFlags(&ours_, cudaEventDisableTiming));
+    GPUSHIM_CUDA(cudaEventCreateWithFlags(&others_, cudaEventDisableTiming));
   }
 
   using ContextCall = CUresult (*)(CUcontext, CUevent);
   CudaDevice& device_;
-  std::once_flag once_;
+  std::mutex mutex_;
   CUcontext context_ = nullptr;
   ContextCall record_event_ = nullptr;
   ContextCall wait_event_ = nullptr;

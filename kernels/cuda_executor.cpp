@@ -101,6 +101,7 @@ bool CudaExecutor::try_rows(const Program* const* stages, int n) {
 }
 
 void CudaExecutor::run_elements(const Program& program) {
+  if (program.size == 0) return;
   const bool may_be_tuned = program.n_instructions <= kTunedInstructions;
   if (!may_be_tuned && jit_.try_run(program, launcher_)) return;
   Code code = encode_elements(program);

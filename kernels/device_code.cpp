@@ -157,6 +157,7 @@ Code encode_body(const Program& program, const Geometry& geometry, bool* linear)
 Divider make_divider(std::int64_t divisor) {
   // Granlund and Montgomery: q = (mulhi(n, magic) + n) >> shift, where 2^shift >= divisor.
   Divider result{};
+  if (divisor == 0) divisor = 1;  // of an empty dimension, in which nothing has a place
   result.divisor = divisor;
   while (result.shift < 62 && (std::int64_t(1) << result.shift) < divisor) ++result.shift;
   using Wide = unsigned __int128;
