@@ -48,6 +48,9 @@ def same(actual, expected, exact, ulp=4):
         assert actual.flags.c_contiguous == expected.flags.c_contiguous
         assert actual.flags.f_contiguous == expected.flags.f_contiguous
     actual, expected = np.array(actual), np.array(expected)
+    if not exact and expected.dtype.kind in "iu":  # a value next to a whole number may be cut off to the one below
+        assert (np.maximum(actual, expected) - np.minimum(actual, expected) <= 1).all(), (actual, expected)
+        return
     if exact or expected.dtype.kind not in "fc":
         np.testing.assert_array_equal(actual, expected)
         if expected.dtype.kind == "f":
