@@ -18,7 +18,7 @@
 //
 // Invariants. Results are the interpreter's, bit for bit, but for the order in which a reduction folds. Calls come one
 // at a time, under dispatch's lock; the thread touches jobs and entries' states alone, no Python and no coherent
-// memory. It starts when the first array of some size is made. Whoever ends the process calls `stop` first: a process
+// memory. It starts when the first array of 4 MiB is made, or with the first program. Whoever ends the process calls `stop` first: a process
 // that exits while NVRTC compiles dies of SIGSEGV, as NVRTC loads libraries meanwhile, whose exit handlers run before
 // any registered earlier. In a forked child, where there is no such thread, the JIT is off.
 //

@@ -33,7 +33,9 @@ PyDataMemAllocator* patched = nullptr;
 /// Somebody patched over our malloc and calloc: their functions still forward through ours.
 bool covered = false;
 
-/// The first array that the device will probably see was made, and the executor told so.
+/// An array of this size was made, which the device will probably see: the executor is told. A program with smaller ones
+/// alone may end before CUDA has started, for which it would have to wait.
+constexpr std::size_t kDeviceLikely = std::size_t{4} << 20;
 std::atomic<bool> prepared{false};
 
 /// Null when the size belongs to NumPy or memory declines.
@@ -41,7 +43,7 @@ void* new_block(std::size_t bytes, bool zeroed) noexcept {
   if (bytes < threshold.load(std::memory_order_relaxed) && !(bytes > 0 && dispatch::gate::in_device_scope())) {
     return nullptr;
   }
-  if (!prepared.load(std::memory_order_relaxed) && !prepared.exchange(true)) {
+  if (bytes >= kDeviceLikely && !prepared.load(std::memory_order_relaxed) && !prepared.exchange(true)) {
     dispatch::Runtime::get()->executor().prepare();
   }
   return Memory::get()->allocate_host(bytes, zeroed);
