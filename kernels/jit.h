@@ -18,9 +18,9 @@
 //
 // Invariants. Results are the interpreter's, bit for bit, but for the order in which a reduction folds. Calls come one
 // at a time, under dispatch's lock; the thread touches jobs and entries' states alone, no Python and no coherent
-// memory. It starts when the first array of 4 MiB is made, or with the first program. Whoever ends the process calls `stop` first: a process
-// that exits while NVRTC compiles dies of SIGSEGV, as NVRTC loads libraries meanwhile, whose exit handlers run before
-// any registered earlier. In a forked child, where there is no such thread, the JIT is off.
+// memory. It starts when the first array of 4 MiB is made, or with the first program. Whoever ends the process calls
+// `stop` first: a process that exits while NVRTC compiles dies of SIGSEGV, as NVRTC loads libraries meanwhile, whose
+// exit handlers run before any registered earlier. In a forked child, where there is no such thread, the JIT is off.
 //
 // Worked example: z = sqrt(x*x + y) over 1e6 float64, contiguous, with a status word. The signature says: elements,
 // width 2 (16 bytes of the widest operand), 2 chunks (as the program is short), operands 0, 1 and 2 float64 in packs,

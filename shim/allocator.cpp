@@ -33,8 +33,8 @@ PyDataMemAllocator* patched = nullptr;
 /// Somebody patched over our malloc and calloc: their functions still forward through ours.
 bool covered = false;
 
-/// An array of this size was made, which the device will probably see: the executor is told. A program with smaller ones
-/// alone may end before CUDA has started, for which it would have to wait.
+/// An array of this size was made, which the device will probably see: the executor is told. A program with smaller
+/// ones alone may end before CUDA has started, for which it would have to wait.
 constexpr std::size_t kDeviceLikely = std::size_t{4} << 20;
 std::atomic<bool> prepared{false};
 
