@@ -259,7 +259,7 @@ def test_import_dtypes(dtype):
 
 def test_import_layouts():
     memory = np.arange(24.0).reshape(4, 6)
-    for part in (memory[1:, ::-2], memory.T, memory[::-1], memory[2, 3], memory[:0]):
+    for part in (memory[1:, ::-2], memory.T, memory[::-1], memory[2, 3, ...], memory[:0]):
         f = Foreign(0)
         f.memory, f.dtype = part, (2, 64, 1)
         for x in (xp.from_dlpack(f), xp.asarray(f)):
