@@ -126,6 +126,15 @@ Attempt route_reshape(const Call& call) {
   return reshaped(self, ndim, shape, order, open);
 }
 
+namespace {
+
+/// Its flag says that the array is in this order, 'C' or 'F'.
+bool is_laid_out(PyArrayObject* array, char order) noexcept {
+  return order == 'C' ? PyArray_IS_C_CONTIGUOUS(array) : PyArray_IS_F_CONTIGUOUS(array);
+}
+
+}  // namespace
+
 Attempt route_ravel(const Call& call) {
   static constexpr const char* names[] = {"self", "order", nullptr};
   PyObject* slot[2];
@@ -137,7 +146,7 @@ Attempt route_ravel(const Call& call) {
   if (!read_array(slot[0], &self, &reason)) return Attempt::fallback(reason);
   if (self.size() == 0) return Attempt::fallback(Reason::empty);
   // NumPy looks at the flag, not at what a view could do.
-  if (order == 'C' ? PyArray_IS_C_CONTIGUOUS(self.array) : PyArray_IS_F_CONTIGUOUS(self.array)) {
+  if (is_laid_out(self.array, order)) {
     const std::int64_t size = self.size();
     return reshaped(self, 1, &size, order);
   }
@@ -157,8 +166,7 @@ Attempt route_asarray(const Call& call) {
   if (!read_array(slot[0], &self, &reason)) return Attempt::fallback(reason);
   const int type_num = as_type_num(slot[1]);
   if (type_num == -2) return Attempt::fallback(Reason::dtype);
-  const bool laid_out =
-      order == 'K' || (order == 'C' ? PyArray_IS_C_CONTIGUOUS(self.array) : PyArray_IS_F_CONTIGUOUS(self.array));
+  const bool laid_out = order == 'K' || is_laid_out(self.array, order);
   PyArray_Descr* descr = PyArray_DESCR(self.array);
   if (type_num == -1 || type_num == descr->type_num) {
     if (laid_out && slot[4] != Py_True) return Attempt::success(compat::borrow(slot[0]).release());

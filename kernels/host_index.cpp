@@ -80,40 +80,39 @@ FoldStep find_step(Op op, DType type) {
 #undef GPUSHIM_FOLD_AT
 }
 
+/// Calls visit(target element, plain element) in C order, so that the last of equal places wins. False, with the error
+/// in the task's words, where an index is out of bounds: then nothing was visited.
+template <class Visit>
+bool for_each_place(const Indexed& work, Visit&& visit) {
+  Space space{};
+  space.ndim = work.ndim;
+  std::int64_t size = 1;
+  for (int d = 0; d < work.ndim; ++d) size *= space.shape[d] = work.shape[d];
+  std::vector<std::int64_t> offsets(static_cast<std::size_t>(size));
+  if (!fancy_offsets(work, space, &offsets)) return false;
+  for (std::int64_t i = 0; i < size; ++i) {
+    void* target = reinterpret_cast<void*>(work.target + offset_of(space, work.target_strides, i) +
+                                           offsets[static_cast<std::size_t>(i)]);
+    const std::int64_t at = work.cycle != 0 ? i % work.cycle : i;
+    visit(target, reinterpret_cast<void*>(work.plain + offset_of(space, work.plain_strides, at)));
+  }
+  return true;
+}
+
 }  // namespace
 
 void run_fold_at(const FoldAt& work) {
   const FoldStep step = find_step(work.op, work.type);
   GPUSHIM_INVARIANT(step != nullptr);
-  Space space{};
-  space.ndim = work.ndim;
-  std::int64_t size = 1;
-  for (int d = 0; d < work.ndim; ++d) size *= space.shape[d] = work.shape[d];
-  std::vector<std::int64_t> offsets(static_cast<std::size_t>(size));
-  if (!fancy_offsets(work, space, &offsets)) return;
   std::uint32_t events = 0;
-  for (std::int64_t i = 0; i < size; ++i) {
-    void* target = reinterpret_cast<void*>(work.target + offset_of(space, work.target_strides, i) +
-                                           offsets[static_cast<std::size_t>(i)]);
-    events |= step(target, work.constant
-                               ? static_cast<const void*>(&work.value)
-                               : reinterpret_cast<const void*>(work.plain + offset_of(space, work.plain_strides, i)));
-  }
-  report_events(work.fp_status, events);
+  const bool inside = for_each_place(work, [&](void* target, const void* plain) {
+    events |= step(target, work.constant ? static_cast<const void*>(&work.value) : plain);
+  });
+  if (inside) report_events(work.fp_status, events);
 }
 
 void run_indexed(const Indexed& work) {
-  Space space{};
-  space.ndim = work.ndim;
-  std::int64_t size = 1;
-  for (int d = 0; d < work.ndim; ++d) size *= space.shape[d] = work.shape[d];
-  std::vector<std::int64_t> offsets(static_cast<std::size_t>(size));
-  if (!fancy_offsets(work, space, &offsets)) return;
-  for (std::int64_t i = 0; i < size; ++i) {  // in C order: the last one wins
-    void* target = reinterpret_cast<void*>(work.target + offset_of(space, work.target_strides, i) +
-                                           offsets[static_cast<std::size_t>(i)]);
-    const std::int64_t at = work.cycle != 0 ? i % work.cycle : i;
-    void* plain = reinterpret_cast<void*>(work.plain + offset_of(space, work.plain_strides, at));
+  for_each_place(work, [&](void* target, void* plain) {
     if (work.constant) {
       std::memcpy(target, &work.value, work.itemsize);
     } else if (work.scatter) {
@@ -121,7 +120,7 @@ void run_indexed(const Indexed& work) {
     } else {
       std::memcpy(plain, target, work.itemsize);
     }
-  }
+  });
 }
 
 void run_mask_count(const MaskCount& work) {
