@@ -15,6 +15,7 @@ namespace gpushim::gpu {
 namespace {
 
 constexpr int kOldestDriver = 12000;
+constexpr int kOldestRelease = 525;  // of the drivers for CUDA 12.0
 constexpr int kDeviceOrdinal = 0;  // CUDA_VISIBLE_DEVICES chooses which GPU that is
 
 /// The driver's own calls for the current context: the runtime has no push and pop.
@@ -49,6 +50,22 @@ void require_driver(int* driver_version) {
   }
 }
 
+/// The driver's release, from the name of the file that libcuda.so.1 is a link to: loading it takes 5 MiB and tens of
+/// milliseconds. 0 when it is not where distributions and container runtimes put it.
+int installed_driver_release() {
+  constexpr const char* kFolders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/cuda/compat"};
+  for (const char* folder : kFolders) {
+    char target[256];
+    const ssize_t length = readlink((std::string(folder) + "/libcuda.so.1").c_str(), target, sizeof target);
+    if (length <= 0) continue;
+    const std::string name(target, static_cast<std::size_t>(length));
+    constexpr const char kStem[] = "libcuda.so.";
+    const std::size_t at = name.rfind(kStem);
+    if (at != std::string::npos) return std::atoi(name.c_str() + at + sizeof kStem - 1);
+  }
+  return 0;
+}
+
 /// The files through which a driver's GPU is reached are there, and the user has not hidden it. False: start the driver
 /// to know.
 bool device_files_exist() {
@@ -62,18 +79,17 @@ bool device_files_exist() {
 }
 
 /// Starts the driver. Throws the line for the user that says why there is no device.
-void require_device(int* driver_version) {
+void require_device(int driver_version) {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
   if (status == cudaSuccess && count > 0) return;
   (void)cudaGetLastError();
-  require_driver(driver_version);
   if (status == cudaErrorInsufficientDriver) {
-    throw DeviceUnavailable("the NVIDIA driver is too old: it supports CUDA " + version_text(*driver_version) +
+    throw DeviceUnavailable("the NVIDIA driver is too old: it supports CUDA " + version_text(driver_version) +
                             ", gpushim was built with CUDA " + version_text(CUDART_VERSION));
   }
   if (status == cudaSuccess || status == cudaErrorNoDevice) {
-    throw DeviceUnavailable("no NVIDIA GPU is visible (driver for CUDA " + version_text(*driver_version) +
+    throw DeviceUnavailable("no NVIDIA GPU is visible (driver for CUDA " + version_text(driver_version) +
                             " is installed)");
   }
   throw DeviceUnavailable(std::string("the NVIDIA driver does not start: ") + cudaGetErrorName(status) + " (" +
@@ -94,7 +110,7 @@ ContextGuard::~ContextGuard() {
 }
 
 CudaDevice::CudaDevice() {
-  require_driver(&driver_version_);
+  if (installed_driver_release() < kOldestRelease) require_driver(&driver_version_);
   if (!device_files_exist()) properties();
 }
 
@@ -106,7 +122,8 @@ const cudaDeviceProp& CudaDevice::properties() const {
 void CudaDevice::start_driver() const {
   const std::lock_guard lock(driver_mutex_);
   if (driver_started_) return;
-  require_device(&driver_version_);
+  require_driver(&driver_version_);
+  require_device(driver_version_);
   load_entry_point("cuCtxGetCurrent", &g_context_calls.get_current);
   load_entry_point("cuCtxPushCurrent", &g_context_calls.push);
   load_entry_point("cuCtxPopCurrent", &g_context_calls.pop);

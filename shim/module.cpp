@@ -11,6 +11,7 @@
 #include "dispatch/runtime.h"
 #include "gpu/cuda_library.h"
 #include "gpu/error.h"
+#include "gpu/pages.h"
 #include "shim/door_parts.h"
 #include "shim/doors.h"
 #include "shim/hooks.h"
@@ -90,6 +91,7 @@ PyObject* install(PyObject*, PyObject* args) {
   std::size_t min_bytes = 0;
   PyObject* description = start(args, &min_bytes);
   if (description) dispatch::gate::installed = true;
+  gpu::pages::release_own_code();
   return description;
 }
 
