@@ -11,6 +11,7 @@ ARCHS ?=
 JOBS ?= $(shell nproc)
 DEVICE ?= host
 SANITIZERS ?= address,undefined thread
+SANITIZED_TESTS ?= tests/dispatch tests/shim
 
 VENV := .venv
 PY := $(VENV)/bin/python
@@ -25,7 +26,7 @@ CONFORMANCE_SOURCES := $(wildcard shim/gpushim/conformance/*.py)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: build demo tidy test cxx-tests python-tests conformance bench lint format sanitize docs clean FORCE
+.PHONY: build demo tidy test cxx-tests python-tests conformance bench lint format sanitize sanitize-python docs clean FORCE
 .DELETE_ON_ERROR:
 
 build: $(VENV)/built
@@ -87,6 +88,22 @@ sanitize: $(VENV)/requirements.txt
 	    -DGPUSHIM_PYTHON=OFF -DGPUSHIM_TESTS=ON -DGPUSHIM_WERROR=ON "-DGPUSHIM_SANITIZE=$$(echo $$sanitizer | tr , ';')" && \
 	  $(VENV)/bin/cmake --build $$tree && \
 	  ASAN_OPTIONS=handle_segv=0:allow_user_segv_handler=1 $(VENV)/bin/ctest --test-dir $$tree --output-on-failure -j $(JOBS) || exit 1; \
+	done
+
+# Python tests with a sanitizer in the extension. Its library must come before the interpreter, libstdc++ beside it; leaks
+# are not looked for, for the interpreter's are many; page faults are ours.
+sanitize-python: $(VENV)/requirements.txt
+	for sanitizer in $(SANITIZERS); do \
+	  tree=$(CURDIR)/build/sanitize-python-$$(echo $$sanitizer | tr , -) && \
+	  PATH="$(abspath $(VENV)/bin):$$PATH" cmake -G Ninja -S . -B $$tree -DCMAKE_BUILD_TYPE=RelWithDebInfo -DGPUSHIM_CUDA=OFF \
+	    -DPython_EXECUTABLE=$(abspath $(PY)) "-DGPUSHIM_SANITIZE=$$(echo $$sanitizer | tr , ';')" && \
+	  $(VENV)/bin/cmake --build $$tree && \
+	  mkdir -p $$tree/package/gpushim && ln -sf $(CURDIR)/shim/gpushim/* $$tree/shim/_shim*.so $$tree/package/gpushim/ && \
+	  PYTHONPATH=$$tree/package PYTHONMALLOC=malloc \
+	    LD_PRELOAD="$$($(CXX) -print-file-name=lib$$(echo $$sanitizer | cut -c1)san.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	    ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allow_user_segv_handler=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	    TSAN_OPTIONS=handle_segv=0:allow_user_segv_handler=1:die_after_fork=0 \
+	    $(PY) -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) || exit 1; \
 	done
 
 lint: $(VENV)/lint-tools

@@ -11,7 +11,7 @@ import argparse
 import json
 import shlex
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from gpushim.conformance import tables
@@ -79,7 +79,7 @@ def section(summary: Summary) -> list[str]:
         "",
         *(f"    {command}" for command in commands),
         "",
-        *_table(tables.totals(summary.rows), ("mode",)),
+        *_table(_totals(summary.rows), ("suite", "mode")),
         "",
         f"The device did {_share(_central(summary.rows))} of the array work of supported dtypes in the tests of ufuncs, "
         "reductions, indexing and linear algebra.",
@@ -96,6 +96,14 @@ def section(summary: Summary) -> list[str]:
     return lines
 
 
+def _totals(rows: list[Row]) -> list[Row]:
+    result = []
+    for suite in sorted({row.suite for row in rows}, key=lambda suite: (suite != "numpy", suite)):
+        of_suite = tables.totals([row for row in rows if row.suite == suite])
+        result += [replace(row, suite=suite) for row in of_suite]
+    return result
+
+
 def _central(rows: list[Row]) -> float | None:
     chosen = [row for row in rows if row.mode == "lazy" and Path(row.file).stem in CENTRAL]
     totals = tables.totals(chosen)
@@ -107,20 +115,25 @@ def _share(share: float | None) -> str:
 
 
 def _table(rows: list[Row], names: tuple[str, ...]) -> list[str]:
+    """Modes of a file that come to the same numbers share a line."""
     head = (*names, "tests", "passed", "used device", "calls on it", "share", "differences", "expected")
     lines = ["| " + " | ".join(head) + " |", "|---" * len(names) + "|" + "---:|" * (len(head) - len(names))]
+    modes: dict[tuple[str, ...], list[str]] = {}
     for row in rows:
-        first = [getattr(row, name).replace("/tests/", "/") for name in names]
         cells = (
-            row.tests,
-            row.passed,
-            row.on_device,
+            str(row.tests),
+            str(row.passed),
+            str(row.on_device),
             f"{row.device_calls:,}",
             _share(row.share),
-            row.differences,
-            row.expected,
+            str(row.differences),
+            str(row.expected),
         )
-        lines.append("| " + " | ".join([*first, *map(str, cells)]) + " |")
+        first = [getattr(row, name).replace("/tests/", "/") for name in names if name != "mode"]
+        modes.setdefault((*first, *cells), []).append(row.mode)
+    for cells, same in modes.items():
+        at = names.index("mode")
+        lines.append("| " + " | ".join([*cells[:at], ", ".join(same), *cells[at:]]) + " |")
     return lines
 
 

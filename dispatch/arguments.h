@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "compat/numpy.h"
+#include "dispatch/types.h"
 
 namespace gpushim::dispatch {
 
@@ -65,7 +66,8 @@ inline bool as_flag(PyObject* object, bool absent, bool* out) noexcept {
   return true;
 }
 
-/// A dtype argument as a type number of a native, plain dtype; -1 when absent or None; -2 when NumPy must judge it.
+/// A dtype argument as a type number of a native, plain dtype; -1 when absent or None; -2 when NumPy must judge it (a
+/// dtype with metadata, or one that has no number).
 inline int as_type_num(PyObject* object) noexcept {
   if (!object || object == Py_None) return -1;
   PyArray_Descr* descr = nullptr;
@@ -73,10 +75,10 @@ inline int as_type_num(PyObject* object) noexcept {
     PyErr_Clear();
     return -2;
   }
-  bool native = PyArray_ISNBO(descr->byteorder);
-  int num = descr->type_num;
+  const bool plain = PyArray_ISNBO(descr->byteorder) && !has_metadata(descr);
+  const int num = descr->type_num;
   Py_DECREF(descr);
-  return native ? num : -2;
+  return plain && num >= 0 ? num : -2;
 }
 
 /// casting= as NumPy's enum; false when NumPy must judge it.

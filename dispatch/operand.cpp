@@ -27,7 +27,7 @@ bool interesting_array(PyObject* array, std::int64_t bytes) noexcept {
 namespace {
 
 bool read_array(PyArrayObject* array, Operand* out, Reason* reason) noexcept {
-  if (!to_dtype(PyArray_TYPE(array), &out->dtype)) {
+  if (!to_dtype(PyArray_TYPE(array), &out->dtype) || has_metadata(PyArray_DESCR(array))) {
     *reason = Reason::dtype;
     return false;
   }

@@ -168,6 +168,12 @@ Attempt route_asarray(const Call& call) {
   if (type_num == -2) return Attempt::fallback(Reason::dtype);
   const bool laid_out = order == 'K' || is_laid_out(self.array, order);
   PyArray_Descr* descr = PyArray_DESCR(self.array);
+  if (type_num == descr->type_num) {
+    // Another object for the same dtype becomes the dtype of a view.
+    auto plain = compat::steal(reinterpret_cast<PyObject*>(PyArray_DescrFromType(type_num)));
+    PyObject* asked = PyArray_DescrCheck(slot[1]) ? slot[1] : plain.get();
+    if (asked != reinterpret_cast<PyObject*>(descr)) return Attempt::fallback(Reason::value);
+  }
   if (type_num == -1 || type_num == descr->type_num) {
     if (laid_out && slot[4] != Py_True) return Attempt::success(compat::borrow(slot[0]).release());
     return copy_as(self, descr, order);

@@ -8,6 +8,8 @@ namespace gpushim::dispatch {
 
 /// The kernels' type for NumPy's type number; false for object, longdouble, strings, datetime, structured.
 bool to_dtype(int type_num, kernels::DType* out) noexcept;
+/// A dtype that carries metadata: results may have to carry it too, which is left to NumPy.
+inline bool has_metadata(PyArray_Descr* descr) noexcept { return PyDataType_METADATA(descr) != nullptr; }
 /// A borrowed reference to NumPy's descriptor for a kernels' type.
 PyArray_Descr* descriptor_of(kernels::DType type) noexcept;
 

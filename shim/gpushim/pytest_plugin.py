@@ -246,8 +246,11 @@ class _Plugin:
         device, reasons = self._work.get(nodeid, (0, {}))
         self._write(event="finish", id=nodeid, device_calls=device, host_calls=reasons, **self._outcome)
 
+    @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        self._write(event="end", live_blocks=_live_blocks())
+        if self._record:
+            _let_go(session)
+            self._write(event="end", live_blocks=_live_blocks())
         if self._gone and session.exitstatus == 0:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -332,6 +335,16 @@ def _difference(before: dict[str, dict], after: dict[str, dict]) -> tuple[int, d
             if more:
                 fallbacks[name, reason] = more
     return device, fallbacks
+
+
+def _let_go(session: pytest.Session) -> None:
+    """Drops what pytest keeps for its whole life: the instances of the test classes with what tests set on them, and the
+    last exception with the variables of its frames."""
+    for item in getattr(session, "items", ()):
+        for name in ("_instance", "_obj", "funcargs"):
+            vars(item).pop(name, None)
+    for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+        vars(sys).pop(name, None)
 
 
 def _live_blocks() -> int:

@@ -1,5 +1,6 @@
 """Differences that NumPy's own tests found, each as the kind it was."""
 
+import pickle
 import warnings
 
 import gpushim
@@ -115,3 +116,39 @@ def test_an_element_is_no_array_work():
     before = trivial()
     a[3], a[np.int64(4)] = 5, 6
     assert trivial() == before + 2 and list(a[3:5]) == [5, 6]
+
+
+@pytest.mark.parametrize("body", [
+    lambda a, m: a + m,
+    lambda a, m: -m,
+    lambda a, m: m.sum(0),
+    lambda a, m: m.cumsum(0),
+    lambda a, m: m @ m.T,
+    lambda a, m: np.clip(m, 0, 1),
+    lambda a, m: a.astype(m.dtype),
+    lambda a, m: np.asarray(a, dtype=m.dtype),
+    lambda a, m: np.asarray(m, dtype="f8"),
+    lambda a, m: np.empty_like(a, dtype=m.dtype) * 0,
+    lambda a, m: np.add(a, a, dtype=m.dtype),
+    lambda a, m: np.arange(5.0, dtype=m.dtype),
+], ids=lambda body: str(body.__code__.co_firstlineno))  # fmt: skip
+def test_metadata_of_dtypes_is_kept(body):
+    a = np.arange(6.0).reshape(2, 3)
+    m = np.ones((2, 3), np.dtype("f8", metadata={"unit": "m"}))
+    with gpushim.disabled():
+        expected = body(a, m)
+    got = body(a + 0, m)
+    assert got.dtype.metadata == expected.dtype.metadata
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_asarray_is_the_array_itself_only_with_its_own_dtype():
+    a = np.arange(6.0) + 1
+    again = pickle.loads(pickle.dumps(a))
+    copied = np.dtype("f8", copy=True)
+    for array, dtype in (a, copied), (again, "f8"), (again, float), (again, again.dtype), (a, "f8"), (a, a.dtype):
+        with gpushim.disabled():
+            expected = np.asarray(array, dtype=dtype)
+        got = np.asarray(array, dtype=dtype)
+        assert (got is array) == (expected is array)
+        assert got.dtype is expected.dtype

@@ -114,6 +114,26 @@ def test_reports_by_test_and_file(run, tmp_path):
     assert 0 < work["files"]["test_it.py"]["share"] < 1
 
 
+def test_blocks_left_are_those_that_nothing_holds(run, tmp_path):
+    suite = """
+        import numpy as np
+
+        class TestHolder:
+            def test_held_by_the_instance(self):
+                self.kept = np.ones(100) + 1
+
+            def test_held_by_a_frame(self):
+                local = np.ones(100) + 1
+                assert local is None
+    """
+    record = tmp_path / "record"
+    done = run("--gpushim-min-bytes=0", f"--gpushim-record={record}", suite=suite)
+    assert "1 failed, 1 passed" in done.stdout
+    events = [json.loads(line) for line in record.read_text().splitlines()]
+    blocks = {event["event"]: event["live_blocks"] for event in events if "live_blocks" in event}
+    assert blocks["end"] <= blocks["collected"]
+
+
 def test_counts_come_home_from_workers(run):
     done = run("--gpushim-min-bytes=0", "--gpushim-report", "-n", "2")
     assert "2 of 3 tests used the device" in done.stdout, done.stdout + done.stderr

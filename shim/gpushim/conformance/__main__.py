@@ -65,7 +65,8 @@ def _parse() -> argparse.Namespace:
     add(
         "files",
         nargs="*",
-        help="test files of NumPy by name or path, its parts (_core, lib, ...), or other packages (scipy.linalg)",
+        help="test files of NumPy by name or path, its parts (_core, lib, ...), other packages (scipy.linalg) or their files "
+        "(scipy/fft/tests/test_helper.py)",
     )
     add("--suite", choices=(*suites.SUITES, "all"), default="numpy")
     add("--device", choices=("host", "cuda"), help="default: cuda where there is a CUDA device, else host")

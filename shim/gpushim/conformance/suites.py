@@ -87,11 +87,16 @@ def numpy_files(names: Iterable[str]) -> list[File]:
         return [File("numpy", path, numpy.parent) for path in paths]
     files = []
     for name in names:
-        found = [File("numpy", path, numpy.parent) for path in _named(name, folders, numpy)] or package_files(name)
+        paths = _named(name, folders, numpy)
+        found = [File(_package(path, numpy.parent), path, numpy.parent) for path in paths] or package_files(name)
         if not found:
             raise SuiteMissingError(f"{name} is neither among the tests of {numpy} nor a package with tests")
         files += found
     return files
+
+
+def _package(path: Path, root: Path) -> str:
+    return path.relative_to(root).parts[0]
 
 
 def package_files(name: str) -> list[File]:
@@ -108,7 +113,7 @@ def package_files(name: str) -> list[File]:
 
 
 def _named(name: str, folders: list[Path], numpy: Path) -> list[Path]:
-    """A file by name or path, or a part of NumPy such as linalg or lib/tests."""
+    """A file by name or path (below the installed packages), or a part of NumPy such as linalg or lib/tests."""
     if name in NUMPY_PARTS:
         return sorted((numpy / name / "tests").glob("test_*.py"))
     path = Path(name if name.endswith(".py") else name + ".py")
