@@ -32,6 +32,7 @@ Attempt repeat_counts(PyObject* array, PyObject* counts, PyObject* axis);  ///< 
 // bit_routes.cpp
 Attempt route_packbits(const Call& call);
 Attempt route_unpackbits(const Call& call);
+Attempt route_byteswap(const Call& call);
 // create_routes.cpp
 Attempt route_arange(const Call& call);
 Attempt route_empty_like(const Call& call);
@@ -78,6 +79,7 @@ Attempt route_place(const Call& call);
 Attempt route_putmask(const Call& call);
 Attempt route_compress(const Call& call);
 Attempt route_nonzero(const Call& call);
+Attempt route_unravel_index(const Call& call);
 Attempt route_count_nonzero(const Call& call);
 Attempt route_repeat(const Call& call);
 // random_routes.cpp

@@ -235,7 +235,7 @@ PyObject* other_ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t n
 }
 
 using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
-FastMethod g_reduce, g_accumulate, g_reduceat;
+FastMethod g_reduce, g_accumulate, g_reduceat, g_outer;
 
 template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
           FunctionStatistics* UfuncEntry::* kRow>
@@ -261,6 +261,12 @@ PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t n
   if (nargs > 0 && dull(args[0])) [[likely]]
     return (*kOriginal)(ufunc, args, nargs, kwnames);
   return consider_ufunc_method<kOriginal, kRoute, kRow>(ufunc, args, nargs, kwnames);
+}
+
+PyObject* outer_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (all_dull(args, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) [[likely]]
+    return g_outer(ufunc, args, nargs, kwnames);
+  return consider_ufunc_method<&g_outer, dispatch::ufunc_outer, &UfuncEntry::outers>(ufunc, args, nargs, kwnames);
 }
 
 compat::PyRef tuple_of(PyObject* const* args, Py_ssize_t n) {
@@ -554,6 +560,8 @@ struct MethodHook {
   ROW(m, bincount, "bincount", dispatch::route_bincount, Interest::kArguments)                            \
   ROW(m, _monotonicity, "monotonicity", dispatch::route_monotonicity, Interest::kArguments)               \
   ROW(m, ravel_multi_index, "ravel_multi_index", dispatch::route_ravel_multi_index, Interest::kList)      \
+  ROW(m, unravel_index, "unravel_index", dispatch::route_unravel_index, Interest::kArguments)             \
+  ROW(a, byteswap, "ndarray.byteswap", dispatch::route_byteswap, Interest::kArguments)                    \
   ROW(m, interp, "interp", dispatch::route_interp, Interest::kArguments)                                  \
   ROW(m, interp_complex, "interp_complex", dispatch::route_interp_complex, Interest::kArguments)          \
   ROW(m, correlate, "convolve", dispatch::route_correlate, Interest::kArguments)                          \
@@ -755,6 +763,8 @@ bool is_hooked(const PyUFuncObject* ufunc) noexcept {
           seam.entry.reduceats = &dispatch::register_function(reduceat->c_str());
           auto* at = new std::string(name + ".at");
           seam.entry.ats = &dispatch::register_function(at->c_str());
+          auto* outer = new std::string(name + ".outer");
+          seam.entry.outers = &dispatch::register_function(outer->c_str());
         }
       }
       seam.elementwise = elementwise;
@@ -816,6 +826,7 @@ compat::PyRef attribute_of(const compat::PyRef& module, const char* name) {
   hook("accumulate", &g_accumulate,
        ufunc_method_hook<&g_accumulate, dispatch::ufunc_accumulate, &UfuncEntry::accumulates>);
   hook("reduceat", &g_reduceat, ufunc_method_hook<&g_reduceat, dispatch::ufunc_reduceat, &UfuncEntry::reduceats>);
+  hook("outer", &g_outer, outer_hook);
   PyMethodDef* at = method_table_entry(PyDict_GetItemString(PyUFunc_Type.tp_dict, "at"));
   if (at && at->ml_flags == METH_VARARGS && at->ml_meth != at_hook) {
     g_at = patches().swap(&at->ml_meth, static_cast<PyCFunction>(at_hook), "at");
