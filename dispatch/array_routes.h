@@ -69,7 +69,9 @@ Attempt contract(const Operand& a, int a_axis, const Operand& b, int b_axis);
 // index_routes.cpp
 Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
 Attempt assign_item(PyObject* array, PyObject* key, PyObject* value);
-Attempt route_item(const Call& call);  ///< ndarray.item()
+Attempt route_item(const Call& call);                 ///< ndarray.item()
+Attempt get_flat(PyObject* iterator, PyObject* key);  ///< a.flat[key]
+Attempt set_flat(PyObject* iterator, PyObject* key, PyObject* value);
 // gather_routes.cpp
 Attempt get_item(PyObject* array, PyObject* key);  ///< a[mask], a[indices]
 Attempt set_item_fancy(PyObject* array, PyObject* key, PyObject* value);

@@ -725,6 +725,46 @@ int ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
   return consider_ass_subscript(self, key, value);
 }
 
+// --- a.flat[key]
+
+binaryfunc g_flat_subscript;
+objobjargproc g_flat_ass_subscript;
+FunctionStatistics *g_flat_get_row, *g_flat_set_row;
+
+/// The array behind an iterator.
+PyObject* iterated(PyObject* iterator) noexcept {
+  return reinterpret_cast<PyObject*>(reinterpret_cast<PyArrayIterObject*>(iterator)->ao);
+}
+
+/// Keys of single elements are not for routes.
+bool names_many(PyObject* key) noexcept { return PySlice_Check(key) || key == Py_Ellipsis || PyArray_CheckExact(key); }
+
+PyObject* flat_subscript_hook(PyObject* self, PyObject* key) {
+  PyObject* array = iterated(self);
+  if (!names_many(key) || !array || !any_interesting(&array, 1) || !dispatch::gate::open())
+    return g_flat_subscript(self, key);
+  const Seam seam_of_call;
+  return offer(
+      *g_flat_get_row, [&] { return dispatch::get_flat(self, key); }, [&] { return g_flat_subscript(self, key); },
+      Replay{&array, 0, [&](PyObject* const*) { return g_flat_subscript(self, key); }});
+}
+
+int flat_ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
+  PyObject* both[] = {iterated(self), value};
+  if (!value || !names_many(key) || !both[0] || !any_interesting(both, 2) || !dispatch::gate::open()) {
+    return g_flat_ass_subscript(self, key, value);
+  }
+  const Seam seam_of_call;
+  const auto assign = [&]() -> PyObject* {
+    if (g_flat_ass_subscript(self, key, value) < 0) return nullptr;
+    Py_RETURN_NONE;
+  };
+  auto result = compat::steal(offer(
+      *g_flat_set_row, [&] { return dispatch::set_flat(self, key, value); }, assign,
+      Replay{both, 0, [&](PyObject* const*) { return assign(); }}));
+  return result ? 0 : -1;
+}
+
 bool is_hooked(const PyUFuncObject* ufunc) noexcept {
   return ufunc->vectorcall == ufunc_hook || ufunc->vectorcall == other_ufunc_hook;
 }
@@ -889,12 +929,20 @@ bool install_hooks() {
   if (!g_getitem_row) {
     g_getitem_row = &dispatch::register_function("ndarray.__getitem__");
     g_setitem_row = &dispatch::register_function("ndarray.__setitem__");
+    g_flat_get_row = &dispatch::register_function("flatiter.__getitem__");
+    g_flat_set_row = &dispatch::register_function("flatiter.__setitem__");
   }
   PyMappingMethods* mapping = PyArray_Type.tp_as_mapping;
   if (mapping->mp_subscript != subscript_hook) {
     g_subscript = patches().swap(&mapping->mp_subscript, static_cast<binaryfunc>(subscript_hook), "mp_subscript");
     g_ass_subscript =
         patches().swap(&mapping->mp_ass_subscript, static_cast<objobjargproc>(ass_subscript_hook), "mp_ass_subscript");
+  }
+  PyMappingMethods* flat = PyArrayIter_Type.tp_as_mapping;
+  if (flat->mp_subscript != flat_subscript_hook) {
+    g_flat_subscript = patches().swap(&flat->mp_subscript, static_cast<binaryfunc>(flat_subscript_hook), "flat");
+    g_flat_ass_subscript =
+        patches().swap(&flat->mp_ass_subscript, static_cast<objobjargproc>(flat_ass_subscript_hook), "flat");
   }
   if (PyCFunction_Type.tp_hash != builtin_hash) {
     g_builtin_hash = patches().swap(&PyCFunction_Type.tp_hash, static_cast<hashfunc>(builtin_hash), "tp_hash");

@@ -1,4 +1,4 @@
-"""unravel_index, byteswap, ufunc.outer and partition: against stock NumPy."""
+"""unravel_index, byteswap, ufunc.outer, partition and a.flat: against stock NumPy."""
 
 import gpushim
 import numpy as np
@@ -171,3 +171,78 @@ def test_partition_keeps_the_rest():
     check(lambda a: np.median(a), x)
     check(lambda a: np.percentile(a, [5, 50, 95]), x)
     check(lambda a: np.nanmedian(a.reshape(-1, 8), axis=0), x, must_accelerate=False)
+
+
+# --- a.flat
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    st.sampled_from(DTYPES),
+    st.lists(st.integers(1, 6), max_size=3).map(tuple),
+    st.sampled_from(["all", "slice", "positions"]),
+    st.sampled_from(["same", "one", "short", "long", "other", "int", "float", "complex"]),
+    st.integers(0, 2**32 - 1),
+)
+def test_flat(dtype, shape, kind, value, seed):
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 9, shape).astype(dtype)
+    n = x.size
+    ends = sorted(rng.integers(0, n + 1, 2))
+    key = {"all": ..., "slice": slice(*ends, rng.integers(1, 3)), "positions": rng.integers(-n, n, rng.integers(1, 9))}[
+        kind
+    ]
+    count = x.reshape(-1)[key].size
+    new = lambda m, t=dtype: rng.integers(0, 9, m).astype(t)
+    value = {"same": new(count), "one": new(1), "short": new(max(1, count // 2)), "long": new(count + 3), "other": new(count, "f4"),
+             "int": 7, "float": 1.5, "complex": 1j}[value]  # fmt: skip
+
+    def assign(a, key, value):
+        a.flat[key] = value
+
+    check(assign, x, key, value, must_accelerate=False)
+    check(assign, x.T, key, value, must_accelerate=False)
+    check(lambda a, k: a.flat[k], x, key, must_accelerate=False)
+    check(lambda a, k: a.T.flat[k], x, key, must_accelerate=False)
+
+
+def test_flat_is_fast():
+    x = np.arange(60.0).reshape(6, 10)
+
+    def assign(a, key, value):
+        a.flat[key] = value
+
+    for key, value in (
+        (..., 3.0),
+        (slice(2, 50, 7), 1),
+        (slice(None), x.copy()),
+        (np.array([1, -1, 1]), np.arange(3.0)),
+    ):
+        fast("flatiter.__setitem__", assign, x, key, value)
+        fast("flatiter.__getitem__", lambda a, k: a.flat[k], x, key)
+    fast("flatiter.__setitem__", lambda a: np.fill_diagonal(a, 3), x)
+
+    def iterate(a):
+        it = a.flat
+        first = [next(it), next(it)]
+        it[3:9] = 1.0
+        return [*first, next(it), it.index, it[:3], next(it)]
+
+    check(iterate, x)
+
+
+@pytest.mark.parametrize("key, value", [
+    (slice(0, 0), 1), ([1, 2], 3), (True, 3), (np.array([True, False]), 1), (99, 1), (np.array([99]), 1.0), (slice(None), [1, 2]), (slice(None), "x"),
+    (np.array([[1, 2]]), 5), ((1,), 5), ((slice(2),), 5), (None, 1), (slice(None), np.array([], "d")), (slice(None), None), (1.5, 2), (slice(None, None, 0), 1),
+    (slice(None, None, -2), 4.0), (np.array([1, 2], "i4"), 4.0),
+])  # fmt: skip
+def test_flat_corners(key, value):
+    x = np.arange(20.0).reshape(4, 5)
+
+    def assign(a):
+        a.flat[key] = value
+
+    check(assign, x, must_accelerate=False)
+    check(lambda a: a.flat[key], x, must_accelerate=False)
+    x.flags.writeable = False
+    check(assign, x, must_accelerate=False)
