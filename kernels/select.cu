@@ -17,7 +17,6 @@ namespace {
 
 constexpr int kMost = Partition::kMostPositions;
 constexpr int kClasses = 2 * kMost + 1;
-constexpr std::int64_t kShort = 1 << 16;  ///< what is shorter is sorted: fewer launches
 constexpr int kDigitBits = 11, kDigits = 1 << kDigitBits;
 constexpr int kGather = 2;  ///< the pass that gathers
 constexpr int kFindThreads = 1024, kCountThreads = 512;
@@ -344,7 +343,7 @@ Kernels find_kernels(DType type) {
 
 void launch_partition(const Partition& task, Launcher& launcher, Workspace& workspace) {
   const Kernels kernels = find_kernels(task.type);
-  if (kernels.digits == nullptr || task.length < kShort) {
+  if (kernels.digits == nullptr || task.length < Partition::kShort) {
     Sort sort{};
     sort.type = task.type;
     sort.rows = 1;

@@ -23,6 +23,7 @@ struct Sort final : Task {
 /// greater before it and nothing less after it. Not for complex numbers.
 struct Partition final : Task {
   static constexpr int kMostPositions = 5;
+  static constexpr std::int64_t kShort = 1 << 16;  ///< less is sorted: that takes fewer launches
   DType type;
   int n_positions;
   std::int64_t positions[kMostPositions];
