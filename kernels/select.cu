@@ -60,7 +60,8 @@ __device__ __forceinline__ void count_digit(std::uint32_t* counts, int digit, un
     const unsigned waiting = __ballot_sync(lanes, left);
     if (waiting == 0) return;
     const int leader = __ffs(static_cast<int>(waiting)) - 1;
-    const bool same = left && digit == __shfl_sync(lanes, digit, leader);
+    const int guess = __shfl_sync(lanes, digit, leader);  // by all lanes, whatever is left of them
+    const bool same = left && digit == guess;
     const unsigned together = __ballot_sync(lanes, same);
     if (static_cast<int>(threadIdx.x % 32) == leader) atomicAdd(counts + digit, static_cast<std::uint32_t>(__popc(together)));
     if (same) left = false;
