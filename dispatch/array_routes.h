@@ -32,6 +32,7 @@ Attempt repeat_counts(PyObject* array, PyObject* counts, PyObject* axis);  ///< 
 // bit_routes.cpp
 Attempt route_packbits(const Call& call);
 Attempt route_unpackbits(const Call& call);
+Attempt route_byteswap(const Call& call);
 // create_routes.cpp
 Attempt route_arange(const Call& call);
 Attempt route_empty_like(const Call& call);
@@ -68,7 +69,9 @@ Attempt contract(const Operand& a, int a_axis, const Operand& b, int b_axis);
 // index_routes.cpp
 Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
 Attempt assign_item(PyObject* array, PyObject* key, PyObject* value);
-Attempt route_item(const Call& call);  ///< ndarray.item()
+Attempt route_item(const Call& call);                 ///< ndarray.item()
+Attempt get_flat(PyObject* iterator, PyObject* key);  ///< a.flat[key]
+Attempt set_flat(PyObject* iterator, PyObject* key, PyObject* value);
 // gather_routes.cpp
 Attempt get_item(PyObject* array, PyObject* key);  ///< a[mask], a[indices]
 Attempt set_item_fancy(PyObject* array, PyObject* key, PyObject* value);
@@ -78,6 +81,7 @@ Attempt route_place(const Call& call);
 Attempt route_putmask(const Call& call);
 Attempt route_compress(const Call& call);
 Attempt route_nonzero(const Call& call);
+Attempt route_unravel_index(const Call& call);
 Attempt route_count_nonzero(const Call& call);
 Attempt route_repeat(const Call& call);
 // random_routes.cpp

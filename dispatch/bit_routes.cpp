@@ -2,6 +2,7 @@
 #include "dispatch/array_routes.h"
 #include "dispatch/assign.h"
 #include "dispatch/builder.h"
+#include "dispatch/copies.h"
 #include "dispatch/dense.h"
 #include "dispatch/placement.h"
 #include "dispatch/recorder.h"
@@ -216,6 +217,87 @@ Attempt route_unpackbits(const Call& call) {
     recorder.record();
   }
   return bits.finish(std::move(made), length);
+}
+
+namespace {
+
+/// The bytes of every element reversed, in place. Elements are of 2, 4 or 8 bytes, read as unsigned integers.
+bool swap_bytes(const Operand& target, Reason* reason) {
+  const int bits = static_cast<int>(kernels::itemsize(target.dtype)) * 8;
+  const DType type = bits == 16 ? DType::kU16 : bits == 32 ? DType::kU32 : DType::kU64;
+  Operand words = target;
+  words.dtype = type;
+  Space space;
+  space.broadcast(words.ndim, words.shape);
+  for (int i = 0; i < 2; ++i) space.add(words.ndim, words.shape, words.strides);
+  int order[kMaxArrayDims];
+  space.iteration_order(2, order);
+  space.permute(order);
+  space.coalesce(-1);
+  Recorder& recorder = Recorder::get();
+  auto& program = recorder.next<kernels::Program>();
+  ProgramBuilder build(program);
+  *reason = Reason::layout;
+  if (!build.set_space(space)) return false;
+  Node& node = recorder.node();
+  int value = build.load(node.bind_read(words), type);
+  const int written = node.bind_write(words, true);
+  const auto apply = [&](Op op, int a, int b) { return build.apply(op, type, a, b); };
+  // Neighbouring bytes, then neighbouring pairs of bytes, then the halves of 8 bytes.
+  static constexpr std::uint64_t kLow[] = {0x00ff00ff00ff00ff, 0x0000ffff0000ffff};
+  for (int width = 8, step = 0; width < bits; width *= 2, ++step) {
+    const int shift = build.constant({static_cast<std::uint64_t>(width), 0}, type);
+    int high = apply(Op::right_shift, value, shift), low = value;
+    if (width * 2 < bits) {
+      const int mask = build.constant({bits == 64 ? kLow[step] : kLow[step] & 0xffffffff, 0}, type);
+      high = apply(Op::bitwise_and, high, mask);
+      low = apply(Op::bitwise_and, low, mask);
+    }
+    value = apply(Op::bitwise_or, high, apply(Op::left_shift, low, shift));
+  }
+  build.store(value, written, type);
+  recorder.record();
+  return true;
+}
+
+}  // namespace
+
+Attempt route_byteswap(const Call& call) {
+  static constexpr const char* names[] = {"self", "inplace", nullptr};
+  PyObject* slot[2];
+  Operand self;
+  Reason reason;
+  bool in_place;
+  if (!call.sort(names, 2, slot) || slot[1] == Py_None || !as_flag(slot[1], false, &in_place)) {
+    return Attempt::fallback(Reason::value);
+  }
+  if (!(in_place ? read_output(slot[0], &self, &reason) : read_array(slot[0], &self, &reason))) {
+    return Attempt::fallback(reason);
+  }
+  const DType part = kernels::real_of(self.dtype);
+  if (self.size() == 0) return Attempt::fallback(Reason::empty);
+  if (kernels::itemsize(part) == 1 || self.ndim >= kMaxArrayDims) return Attempt::fallback(Reason::trivial);
+  const Operand* all[] = {&self};
+  if (!worth_device(all, 1, {self.size(), in_place ? 0 : self.bytes(), 1}, &reason)) return Attempt::fallback(reason);
+  compat::PyRef result = compat::borrow(slot[0]);
+  if (!in_place) {
+    Attempt copy = copy_as(self, PyArray_DESCR(self.array), PyArray_ISFORTRAN(self.array) ? 'F' : 'C');
+    if (!copy.result) return copy;
+    result = compat::steal(copy.result);
+    if (!read_output(result.get(), &self, &reason)) return Attempt::fallback(reason);
+  }
+  std::int64_t shape[kMaxArrayDims], strides[kMaxArrayDims];
+  std::copy_n(self.shape, self.ndim, shape);
+  std::copy_n(self.strides, self.ndim, strides);
+  if (part != self.dtype) {  // the parts of complex numbers
+    shape[self.ndim] = 2;
+    strides[self.ndim++] = static_cast<std::int64_t>(kernels::itemsize(part));
+    self.dtype = part;
+  }
+  self.shape = shape;
+  self.strides = strides;
+  if (!swap_bytes(self, &reason)) return Attempt::fallback(reason);
+  return Attempt::success(result.release());
 }
 
 }  // namespace gpushim::dispatch

@@ -5,6 +5,8 @@
 #include "compat/version.h"
 #include "dispatch/array_routes.h"
 #include "dispatch/assign.h"
+#include "dispatch/builder.h"
+#include "dispatch/copies.h"
 #include "dispatch/indexing.h"
 #include "dispatch/placement.h"
 #include "dispatch/recorder.h"
@@ -14,6 +16,7 @@
 namespace gpushim::dispatch {
 
 using kernels::DType;
+using kernels::Op;
 using kernels::OutOfBounds;
 
 namespace {
@@ -505,6 +508,71 @@ struct Truth {
 
 }  // namespace
 
+namespace {
+
+/// The columns of coordinates_of as a tuple of arrays of this shape; views, as NumPy makes them.
+PyObject* columns_of(const NewArray& found, int ndim, const std::int64_t* shape, int n_columns, bool reversed) {
+  auto result = compat::steal(PyTuple_New(n_columns));
+  if (!result) return nullptr;
+  npy_intp lengths[kMaxArrayDims], strides[kMaxArrayDims];
+  npy_intp stride = n_columns * static_cast<npy_intp>(sizeof(std::int64_t));
+  for (int d = ndim; d-- > 0; stride *= shape[d]) {
+    lengths[d] = shape[d];
+    strides[d] = stride;
+  }
+  for (int c = 0; c < n_columns; ++c) {
+    const int from = reversed ? n_columns - 1 - c : c;
+    PyObject* column = PyArray_New(&PyArray_Type, ndim, lengths, NPY_INTP, strides,
+                                   found.operand.data + from * static_cast<std::int64_t>(sizeof(std::int64_t)), 0,
+                                   NPY_ARRAY_WRITEABLE, nullptr);
+    if (!column) return nullptr;
+    PyTuple_SET_ITEM(result.get(), c, column);
+    if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(column), compat::borrow(found.array.get()).release()) <
+        0) {
+      return nullptr;
+    }
+  }
+  return result.release();
+}
+
+/// Are all of these dense int64 numbers in [0, size)? Waits for the device.
+bool all_inside(const Operand& numbers, std::int64_t size) {
+  const std::int64_t n = numbers.size();
+  constexpr std::int64_t kStep = sizeof(std::int64_t);
+  std::int64_t none = 0;
+  Recorder& recorder = Recorder::get();
+  const Recorder::SharedWords words = recorder.result_words();
+  auto* outside = static_cast<volatile std::int64_t*>(words.host);
+  *outside = 0;
+  Operand line = numbers;
+  line.ndim = 1;
+  line.shape = &n;
+  line.strides = &kStep;
+  Space space;
+  space.broadcast(1, &n);
+  space.add(1, &n, &kStep);
+  space.add(1, &n, &none);
+  auto& program = recorder.next<kernels::Program>();
+  ProgramBuilder build(program);
+  build.set_space(space);
+  // As unsigned numbers, the negative ones are the largest.
+  line.dtype = DType::kU64;
+  const int number = build.load(recorder.node().bind_read(line), DType::kU64);
+  kernels::Reduction fold{};
+  fold.op = Op::maximum;
+  fold.type = DType::kU64;
+  fold.ndim = 1;
+  fold.value = static_cast<std::uint8_t>(number);
+  fold.result = static_cast<std::uint8_t>(recorder.node().bind_shared(words.device));
+  build.set_dtype(fold.result, DType::kU64);
+  program.reduction = fold;
+  recorder.record(Recorder::When::kNow);
+  Runtime::get()->memory().synchronize();
+  return static_cast<std::uint64_t>(*outside) < static_cast<std::uint64_t>(size);
+}
+
+}  // namespace
+
 Attempt route_nonzero(const Call& call) {
   Truth truth;
   Reason reason;
@@ -513,22 +581,46 @@ Attempt route_nonzero(const Call& call) {
   const std::int64_t count = count_true(truth.mask);
   if (count == 0) return Attempt::fallback(Reason::empty);
   NewArray found = positions_of(truth.mask, count);
-  if (self.ndim > 1) found = coordinates_of(found, self.ndim, self.shape);
-  auto result = compat::steal(PyTuple_New(self.ndim));
-  if (!result) return Attempt::success(nullptr);
-  const npy_intp shape[] = {count}, stride[] = {static_cast<npy_intp>(self.ndim * sizeof(std::int64_t))};
-  for (int d = 0; d < self.ndim; ++d) {
-    PyObject* column = PyArray_New(&PyArray_Type, 1, shape, NPY_INTP, stride,
-                                   found.operand.data + d * static_cast<std::int64_t>(sizeof(std::int64_t)), 0,
-                                   NPY_ARRAY_WRITEABLE, nullptr);
-    if (!column) return Attempt::success(nullptr);
-    PyTuple_SET_ITEM(result.get(), d, column);
-    if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(column), compat::borrow(found.array.get()).release()) <
-        0) {
-      return Attempt::success(nullptr);
-    }
+  if (self.ndim > 1) found = coordinates_of(found.operand, self.ndim, self.shape);
+  return Attempt::success(columns_of(found, 1, &count, self.ndim, false));
+}
+
+Attempt route_unravel_index(const Call& call) {
+  static constexpr const char* names[] = {"indices", "shape", "order", nullptr};
+  PyObject* slot[3];
+  Operand self;
+  Reason reason;
+  char order;
+  if (!call.sort(names, 3, slot) || !slot[0] || !slot[1] || !read_order(slot[2], 'C', &order) || order == 'K') {
+    return Attempt::fallback(Reason::value);
   }
-  return Attempt::success(result.release());
+  if (!read_array(slot[0], &self, &reason)) return Attempt::fallback(reason);
+  if (!PyTuple_CheckExact(slot[1])) return Attempt::fallback(Reason::value);
+  const auto ndim = static_cast<int>(PyTuple_GET_SIZE(slot[1]));
+  if (ndim < 1 || ndim > kMaxArrayDims || self.ndim == 0 || !kernels::is_integer(self.dtype)) {
+    return Attempt::fallback(Reason::value);
+  }
+  std::int64_t shape[kMaxArrayDims], size = 1;
+  for (int d = 0; d < ndim; ++d) {  // 'F' is 'C' with everything reversed
+    Py_ssize_t length;
+    if (!as_index(PyTuple_GET_ITEM(slot[1], d), &length) || length < 1 || __builtin_mul_overflow(size, length, &size)) {
+      return Attempt::fallback(Reason::value);
+    }
+    shape[order == 'C' ? d : ndim - 1 - d] = length;
+  }
+  if (self.size() == 0) return Attempt::fallback(Reason::empty);
+  if (!PyArray_IS_C_CONTIGUOUS(self.array)) return Attempt::fallback(Reason::layout);  // NumPy lays the result out so
+  const Operand* all[] = {&self};
+  if (!worth_device(all, 1, {self.size(), self.size() * 8 * ndim, 5.0 * ndim}, &reason))
+    return Attempt::fallback(reason);
+  NewArray holder;
+  Operand positions = self;
+  if (self.dtype != DType::kI64 && !converted(self, DType::kI64, &holder, &positions, &reason)) {
+    return Attempt::fallback(reason);
+  }
+  if (!all_inside(positions, size)) return Attempt::fallback(Reason::value);
+  const NewArray found = coordinates_of(positions, ndim, shape);
+  return Attempt::success(columns_of(found, self.ndim, self.shape, ndim, order == 'F'));
 }
 
 Attempt route_count_nonzero(const Call& call) {

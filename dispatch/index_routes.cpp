@@ -1,6 +1,7 @@
 // Indexing: one element read without moving its array; assignment to slices and through boolean masks. Host code, GIL.
 #include "dispatch/array_routes.h"
 #include "dispatch/assign.h"
+#include "dispatch/copies.h"
 #include "dispatch/fp_status.h"
 #include "dispatch/indexing.h"
 #include "dispatch/placement.h"
@@ -156,6 +157,84 @@ Attempt assign_item(PyObject* object, PyObject* key, PyObject* value) {
   mask.shape = dst.shape;
   mask.strides = strides;
   return assign_operands(dst, value, &mask);
+}
+
+namespace {
+
+/// A slice, Ellipsis or an array of int64 over the flat iterator of an array in C order: the array as one line.
+bool read_flat_key(PyObject* iterator, PyObject* key, compat::PyRef* line, Reason* reason) {
+  PyArrayObject* array = reinterpret_cast<PyArrayIterObject*>(iterator)->ao;
+  *reason = Reason::subclass;
+  if (!PyArray_CheckExact(array)) return false;
+  *reason = Reason::layout;
+  if (!PyArray_IS_C_CONTIGUOUS(array)) return false;
+  *reason = Reason::not_implemented;
+  if (!PySlice_Check(key) && key != Py_Ellipsis) {
+    if (!PyArray_CheckExact(key)) return false;
+    auto* positions = reinterpret_cast<PyArrayObject*>(key);
+    if (PyArray_TYPE(positions) != NPY_INTP || PyArray_NDIM(positions) != 1) return false;
+  }
+  npy_intp length = PyArray_SIZE(array);
+  PyArray_Dims dims{&length, 1};
+  *line = compat::steal(PyArray_Newshape(array, &dims, NPY_CORDER));
+  if (!*line) PyErr_Clear();
+  return static_cast<bool>(*line);
+}
+
+/// NumPy leaves the iterator at its beginning.
+Attempt reset(PyObject* iterator, Attempt attempt) {
+  if (attempt.done) PyArray_ITER_RESET(iterator);
+  return attempt;
+}
+
+}  // namespace
+
+Attempt get_flat(PyObject* iterator, PyObject* key) {
+  compat::PyRef line;
+  Operand part;
+  Reason reason;
+  if (!read_flat_key(iterator, key, &line, &reason)) return Attempt::fallback(reason);
+  if (PyArray_CheckExact(key)) return reset(iterator, get_item(line.get(), key));
+  auto view = compat::steal(PyObject_GetItem(line.get(), key));
+  if (!view) PyErr_Clear();
+  if (!view || !read_array(view.get(), &part, &reason)) return Attempt::fallback(Reason::value);
+  if (part.size() == 0) return Attempt::fallback(Reason::empty);
+  return reset(iterator, copy_as(part, PyArray_DESCR(part.array), 'C'));
+}
+
+Attempt set_flat(PyObject* iterator, PyObject* key, PyObject* value) {
+  compat::PyRef line;
+  Reason reason;
+  if (!read_flat_key(iterator, key, &line, &reason)) return Attempt::fallback(reason);
+  if (!PyArray_CheckExact(value)) {
+    // NumPy makes an array of lists and other objects, and repeats it.
+    if (!PyLong_CheckExact(value) && !PyFloat_CheckExact(value) && !PyComplex_CheckExact(value)) {
+      return Attempt::fallback(Reason::value);
+    }
+    return reset(iterator, assign_item(line.get(), key, value));
+  }
+  auto* array = reinterpret_cast<PyArrayObject*>(value);
+  npy_intp length = PyArray_SIZE(line.array());
+  if (PySlice_Check(key)) {
+    Py_ssize_t start, stop, step;
+    if (PySlice_Unpack(key, &start, &stop, &step) < 0) {
+      PyErr_Clear();
+      return Attempt::fallback(Reason::value);
+    }
+    length = PySlice_AdjustIndices(length, &start, &stop, step);
+  } else if (PyArray_CheckExact(key)) {
+    length = PyArray_SIZE(reinterpret_cast<PyArrayObject*>(key));
+  }
+  // Other values are converted, repeated or cut off.
+  if (PyArray_TYPE(array) != PyArray_TYPE(line.array()) || !PyArray_ISNOTSWAPPED(array) ||
+      PyArray_SIZE(array) != length || length == 0 || !PyArray_IS_C_CONTIGUOUS(array)) {
+    return Attempt::fallback(Reason::value);
+  }
+  PyArray_Dims dims{&length, 1};
+  auto source = compat::steal(PyArray_Newshape(array, &dims, NPY_CORDER));
+  if (!source) PyErr_Clear();
+  if (!source) return Attempt::fallback(Reason::value);
+  return reset(iterator, assign_item(line.get(), key, source.get()));
 }
 
 }  // namespace gpushim::dispatch

@@ -100,10 +100,15 @@ NewArray positions_of(const Operand& mask, std::int64_t count) {
   return made;
 }
 
-NewArray coordinates_of(const NewArray& positions, int ndim, const std::int64_t* shape) {
-  const std::int64_t count = positions.operand.size();
+NewArray coordinates_of(const Operand& positions, int ndim, const std::int64_t* shape) {
+  const std::int64_t count = positions.size();
+  constexpr std::int64_t kStep = sizeof(std::int64_t);
   const std::int64_t made_shape[] = {count, ndim};
   NewArray made = new_result(descriptor_of(DType::kI64), 2, made_shape);
+  Operand line = positions;
+  line.ndim = 1;
+  line.shape = &count;
+  line.strides = &kStep;
   std::int64_t below = 1;
   for (int d = ndim; d-- > 0; below *= shape[d]) {
     Operand column = made.operand;
@@ -111,13 +116,13 @@ NewArray coordinates_of(const NewArray& positions, int ndim, const std::int64_t*
     column.data += d * static_cast<std::int64_t>(sizeof(std::int64_t));
     Space space;
     space.broadcast(1, &count);
-    space.add(1, &count, positions.operand.strides);
+    space.add(1, &count, &kStep);
     space.add(1, &count, column.strides);
     Recorder& recorder = Recorder::get();
     auto& program = recorder.next<kernels::Program>();
     ProgramBuilder build(program);
     build.set_space(space);
-    int value = build.load(recorder.node().bind_read(positions.operand), DType::kI64);
+    int value = build.load(recorder.node().bind_read(line), DType::kI64);
     const auto constant = [&](std::int64_t v) {
       return build.constant({static_cast<std::uint64_t>(v), 0}, DType::kI64);
     };
@@ -156,7 +161,7 @@ bool add_mask(const Operand& target, const Operand& mask, int dimension, Fancy* 
   *reason = Reason::value;
   if (line) return out->add(positions.operand, mask.size(), target.strides[dimension + mask.ndim - 1]);
   NewArray& coordinates = out->holders[out->n_holders++];
-  coordinates = coordinates_of(positions, mask.ndim, mask.shape);
+  coordinates = coordinates_of(positions.operand, mask.ndim, mask.shape);
   for (int d = 0; d < mask.ndim; ++d) {
     Operand column = coordinates.operand;
     column.ndim = 1;

@@ -47,8 +47,8 @@ bool converted(const Operand& operand, kernels::DType type, NewArray* holder, Op
 std::int64_t count_true(const Operand& mask);
 /// Their positions; count > 0.
 NewArray positions_of(const Operand& mask, std::int64_t count);
-/// Positions in C order as coordinates in a shape: an int64 array (count, ndim).
-NewArray coordinates_of(const NewArray& positions, int ndim, const std::int64_t* shape);
+/// Positions in C order (dense, int64) as coordinates in a shape: an int64 array (count, ndim).
+NewArray coordinates_of(const Operand& positions, int ndim, const std::int64_t* shape);
 
 /// Parses a key. False sets *reason: NumPy takes it.
 bool parse_key(const Operand& target, PyObject* key, Fancy* out, Reason* reason);

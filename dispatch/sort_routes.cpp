@@ -1,7 +1,8 @@
 // ndarray.sort, argsort, partition and argpartition, lexsort, and the hash table of np.unique. Host code, under the
 // GIL.
 //
-// A sorted row is partitioned at every position, so partition is sort.
+// A sorted row is partitioned at every position: where there are many rows or positions, partition is sort.
+#include <algorithm>
 #include <cstring>
 
 #include "dispatch/array_routes.h"
@@ -68,9 +69,14 @@ bool as_axis(PyObject* object, const Operand& array, int* axis) noexcept {
   return (!object || as_index(object, &value)) && normalize_axis(value, array.ndim, axis);
 }
 
-/// kth= inside an axis of this length; false when NumPy must judge it.
-bool kth_is_valid(PyObject* object, std::int64_t length) {
-  auto inside = [&](std::int64_t kth) { return kth >= -length && kth < length; };
+/// kth= inside an axis of this length: `take` gets each position. False when NumPy must judge it.
+template <class Take>
+bool read_kth(PyObject* object, std::int64_t length, Take&& take) {
+  auto inside = [&](std::int64_t kth) {
+    if (kth < -length || kth >= length) return false;
+    take(kth < 0 ? kth + length : kth);
+    return true;
+  };
   Py_ssize_t value;
   if (as_index(object, &value)) return inside(value);
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object)) {
@@ -91,7 +97,27 @@ bool kth_is_valid(PyObject* object, std::int64_t length) {
   return true;
 }
 
-Attempt sort_in_place(const Operand& self, int axis, bool stable, bool descending) {
+/// The distinct positions that partition wants, ascending, where a task has room for them.
+struct Positions {
+  static constexpr int kMost = kernels::Partition::kMostPositions;
+  std::int64_t at[kMost];
+  int n = 0;
+  bool too_many = false;
+  void add(std::int64_t position) noexcept {
+    std::int64_t* end = at + n;
+    std::int64_t* place = std::lower_bound(at, end, position);
+    if (place != end && *place == position) return;
+    too_many |= n == kMost;
+    if (too_many) return;
+    std::copy_backward(place, end, end + 1);
+    *place = position;
+    ++n;
+  }
+};
+
+/// `positions`: a partition there is enough.
+Attempt sort_in_place(const Operand& self, int axis, bool stable, bool descending,
+                      const Positions* positions = nullptr) {
   Reason reason;
   if (self.shape[axis] <= 1) return Attempt::fallback(Reason::trivial);
   if (descending && kernels::is_complex(self.dtype)) return Attempt::fallback(Reason::not_implemented);
@@ -100,12 +126,23 @@ Attempt sort_in_place(const Operand& self, int axis, bool stable, bool descendin
   if (!descending && already_sorted(self)) return Attempt::success(compat::borrow(Py_None).release());
   DenseRows rows;
   if (!rows.read(self, axis, self.dtype, &reason)) return Attempt::fallback(reason);
-  auto& task = Recorder::get().next<kernels::Sort>();
-  task.type = self.dtype;
-  task.stable = stable;
-  task.descending = descending;
-  task.rows = rows.rows();
-  task.length = rows.length();
+  // NumPy's own tests want partition and argpartition to agree: short lines are sorted by both.
+  const bool selects = positions && !positions->too_many && rows.rows() == 1 && !kernels::is_complex(self.dtype) &&
+                       rows.length() >= kernels::Partition::kShort;
+  if (selects) {
+    auto& task = Recorder::get().next<kernels::Partition>();
+    task.type = self.dtype;
+    task.n_positions = positions->n;
+    std::copy_n(positions->at, positions->n, task.positions);
+    task.length = rows.length();
+  } else {
+    auto& task = Recorder::get().next<kernels::Sort>();
+    task.type = self.dtype;
+    task.stable = stable;
+    task.descending = descending;
+    task.rows = rows.rows();
+    task.length = rows.length();
+  }
   Recorder::get().node().bind_write(rows.operand(), false);
   Recorder::get().record();
   if (rows.copied()) {
@@ -209,11 +246,12 @@ Attempt route_partition(const Call& call) {
   int axis;
   if (!arguments.parse(call)) return Attempt::fallback(Reason::value);
   if (!read_output(arguments.slot[0], &self, &reason)) return Attempt::fallback(reason);
+  Positions positions;
   if (self.ndim == 0 || !as_axis(arguments.slot[2], self, &axis) ||
-      !kth_is_valid(arguments.slot[1], self.shape[axis])) {
+      !read_kth(arguments.slot[1], self.shape[axis], [&](std::int64_t kth) { positions.add(kth); })) {
     return Attempt::fallback(Reason::value);
   }
-  return sort_in_place(self, axis, false, false);
+  return sort_in_place(self, axis, false, false, &positions);
 }
 
 Attempt route_argpartition(const Call& call) {
@@ -226,7 +264,7 @@ Attempt route_argpartition(const Call& call) {
   if (!read_input(arguments.slot[0], &self, &reason)) return Attempt::fallback(reason);
   if (!self.is_array() || self.ndim == 0) return Attempt::fallback(Reason::small);
   if ((arguments.slot[2] != Py_None && !as_axis(arguments.slot[2], self, &axis)) ||
-      !kth_is_valid(arguments.slot[1], axis < 0 ? self.size() : self.shape[axis])) {
+      !read_kth(arguments.slot[1], axis < 0 ? self.size() : self.shape[axis], [](std::int64_t) {})) {
     return Attempt::fallback(Reason::value);
   }
   return sort_positions(self, axis, false);

@@ -385,4 +385,25 @@ Attempt ufunc_call(const UfuncEntry& entry, const Call& call) {
   return Attempt::success(p.nout == 1 ? results[0].release() : PyTuple_Pack(2, results[0].get(), results[1].get()));
 }
 
+Attempt ufunc_outer(const UfuncEntry& entry, const Call& call) {
+  constexpr Py_ssize_t kMost = 8;
+  // NumPy makes arrays of other arguments, whose types then count.
+  if (call.nargs != 2 || call.n_keywords() > kMost) return Attempt::fallback(Reason::value);
+  if (!PyArray_CheckExact(call.args[0]) || !PyArray_CheckExact(call.args[1]))
+    return Attempt::fallback(Reason::subclass);
+  auto* a = reinterpret_cast<PyArrayObject*>(call.args[0]);
+  const int b_ndim = PyArray_NDIM(reinterpret_cast<PyArrayObject*>(call.args[1])), ndim = PyArray_NDIM(a) + b_ndim;
+  if (ndim > kMaxArrayDims) return Attempt::fallback(Reason::layout);
+  npy_intp shape[kMaxArrayDims];
+  std::copy_n(PyArray_DIMS(a), PyArray_NDIM(a), shape);
+  std::fill_n(shape + PyArray_NDIM(a), b_ndim, 1);
+  PyArray_Dims dims{shape, ndim};
+  auto view = compat::steal(PyArray_Newshape(a, &dims, NPY_CORDER));
+  if (!view) PyErr_Clear();
+  if (!view) return Attempt::fallback(Reason::layout);
+  PyObject* args[2 + kMost] = {view.get(), call.args[1]};
+  std::copy_n(call.args + 2, call.n_keywords(), args + 2);
+  return ufunc_call(entry, Call{args, 2, call.kwnames});
+}
+
 }  // namespace gpushim::dispatch

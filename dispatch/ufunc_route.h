@@ -19,6 +19,7 @@ struct UfuncEntry {
   FunctionStatistics* accumulates;
   FunctionStatistics* reduceats;
   FunctionStatistics* ats;
+  FunctionStatistics* outers;
   std::vector<PyUFuncGenericFunction> loops;  ///< NumPy's inner loops when this was described
 
   /// Somebody put an inner loop of their own in the ufunc (PyUFunc_ReplaceLoopBySignature): only NumPy runs it.
@@ -31,6 +32,8 @@ struct UfuncEntry {
 [[gnu::cold]] bool describe_ufunc(PyUFuncObject* ufunc, UfuncEntry* entry);
 
 Attempt ufunc_call(const UfuncEntry& entry, const Call& call);
+/// outer(a, b) is the call on a, with a dimension of length 1 for each of b's, and b.
+Attempt ufunc_outer(const UfuncEntry& entry, const Call& call);
 Attempt ufunc_reduce(const UfuncEntry& entry, const Call& call);
 Attempt ufunc_accumulate(const UfuncEntry& entry, const Call& call);
 Attempt ufunc_reduceat(const UfuncEntry& entry, const Call& call);

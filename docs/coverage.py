@@ -53,7 +53,7 @@ OWN = {
     "interp": ["interp", "interp_complex"], "zeros": ["zeros"], "asarray": ["array"], "asanyarray": ["array"], "full": ["copyto"],
     "ones": ["copyto"], "astype": ["ndarray.astype"], "digitize": ["ndarray.searchsorted"], "einsum": ["c_einsum", "einsum"],
     "fix": ["trunc"], "conj": ["conjugate"], "random_sample": ["random"], "randint": ["integers"],
-    "take_along_axis": ["ndarray.__getitem__"], "put_along_axis": ["ndarray.__setitem__"],
+    "fill_diagonal": ["flatiter.__setitem__"], "take_along_axis": ["ndarray.__getitem__"], "put_along_axis": ["ndarray.__setitem__"],
 }  # fmt: skip
 
 #: Counters of calls that move or view data; they alone make no function a composed one.
@@ -66,7 +66,7 @@ NOTES = {
     "unique": "complex, `equal_nan=False`: NumPy's own table", "bincount": "lists",
     "histogram": "`weights=`, bool, float16, complex: composed of NumPy's code", "searchsorted": "lists as the table",
     "interp": "scalars", "argmax": "`out=`; `axis=None` of a strided array", "argmin": "`out=`; `axis=None` of a strided array",
-    "where": "one argument", "concatenate": "`out=`, `dtype=`", "partition": "sorts", "argpartition": "sorts",
+    "where": "one argument", "unravel_index": "indices not in C order, lists", "fill_diagonal": "an array of values", "concatenate": "`out=`, `dtype=`", "partition": "rows, more than 5 positions: sorts", "argpartition": "sorts",
     "histogram2d": "bin numbers", "histogramdd": "bin numbers",
 }  # fmt: skip
 

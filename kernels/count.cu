@@ -1,7 +1,7 @@
 // bincount and histogram on CUDA. Host and device.
 //
 // Counts are integers, so atomic additions in any order give them. Sums of weights must not depend on the order: the
-// elements are sorted by bin, stably, and one warp adds a bin's weights one after the other, as NumPy does. Long bins
+// weights are sorted by bin, stably, and a thread or a warp adds a bin's one after the other, as NumPy does. Long bins
 // go in pieces of a fixed length, each piece by lanes with compensation; the pieces are added in order.
 #include <algorithm>
 
@@ -96,23 +96,23 @@ void launch_count(const void* kernel, CountArguments& args, Launcher& launcher) 
 constexpr std::int64_t kPiece = 2048;
 constexpr int kWarps = 8;
 
+constexpr std::int64_t kShort = 64;  // bins of no more elements are added by one thread, where many are
+
 struct WeightArguments {
   const std::int64_t* in;
-  const double* weights;
+  const double* weights;  ///< sorted by bin, as keys are
   double* out;
   std::uint32_t* keys;
-  std::uint32_t* positions;
   std::uint32_t* starts;  ///< of each bin among the sorted elements; bins + 1
   double* partials;       ///< [bin][piece]
   std::int64_t n, bins, pieces;
+  std::int64_t done;  ///< bins of no more elements are finished
 };
 
-__global__ void __launch_bounds__(kThreads) split(const __grid_constant__ WeightArguments args) {
+__global__ void __launch_bounds__(kThreads) narrow_bins(const __grid_constant__ WeightArguments args) {
   const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
-  for (std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; i < args.n; i += step) {
+  for (std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; i < args.n; i += step)
     args.keys[i] = static_cast<std::uint32_t>(args.in[i]);
-    args.positions[i] = static_cast<std::uint32_t>(i);
-  }
 }
 
 __global__ void __launch_bounds__(kThreads) find_starts(const __grid_constant__ WeightArguments args) {
@@ -131,6 +131,17 @@ __global__ void __launch_bounds__(kThreads) find_starts(const __grid_constant__ 
   }
 }
 
+__global__ void __launch_bounds__(kThreads) add_short_bins(const __grid_constant__ WeightArguments args) {
+  const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+  for (std::int64_t bin = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; bin < args.bins; bin += step) {
+    const std::int64_t first = args.starts[bin], length = args.starts[bin + 1] - first;
+    if (length > kShort) continue;
+    double sum = 0;
+    for (std::int64_t k = 0; k < length; ++k) sum += args.weights[first + k];
+    args.out[bin] = sum;
+  }
+}
+
 /// a + b, and what its rounding lost.
 __device__ __forceinline__ void add_exactly(double& sum, double& lost, double x) {
   const double next = sum + x;
@@ -146,12 +157,13 @@ __global__ void __launch_bounds__(kWarps * 32) add_weights(const __grid_constant
   for (std::int64_t w = std::int64_t(blockIdx.x) * kWarps + threadIdx.x / 32; w < args.bins * args.pieces; w += step) {
     const std::int64_t bin = w / args.pieces, piece = w - bin * args.pieces;
     const std::int64_t first = args.starts[bin], length = args.starts[bin + 1] - first;
+    if (length <= args.done) continue;
     if (length <= kPiece) {
       if (piece != 0) continue;
       double sum = 0;
       for (std::int64_t at = 0; at < length; at += 32) {
         const std::int64_t mine = at + lane;
-        const double weight = mine < length ? args.weights[args.positions[first + mine]] : 0.0;
+        const double weight = mine < length ? args.weights[first + mine] : 0.0;
         const int here = static_cast<int>(min(std::int64_t(32), length - at));
         for (int k = 0; k < here; ++k) sum += __shfl_sync(0xffffffffu, weight, k);
       }
@@ -162,7 +174,7 @@ __global__ void __launch_bounds__(kWarps * 32) add_weights(const __grid_constant
     const std::int64_t end = min(length, (piece + 1) * size);
     double sum = 0, lost = 0;
     for (std::int64_t at = piece * size + lane; at < end; at += 32)
-      add_exactly(sum, lost, args.weights[args.positions[first + at]]);
+      add_exactly(sum, lost, args.weights[first + at]);
     for (int half = 16; half > 0; half /= 2) {
       const double other = __shfl_down_sync(0xffffffffu, sum, half);
       lost += __shfl_down_sync(0xffffffffu, lost, half);
@@ -176,6 +188,7 @@ __global__ void __launch_bounds__(kThreads) add_pieces(const __grid_constant__ W
   const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
   for (std::int64_t bin = std::int64_t(blockIdx.x) * kThreads + threadIdx.x; bin < args.bins; bin += step) {
     const std::int64_t length = args.starts[bin + 1] - args.starts[bin];
+    if (length <= args.done) continue;
     const std::int64_t size = max(kPiece, (length + args.pieces - 1) / args.pieces);
     const double* partials = args.partials + bin * args.pieces;
     double sum = partials[0], lost = 0;
@@ -194,27 +207,31 @@ void add_by_bin(const BinCount& task, Launcher& launcher, Workspace& workspace) 
   const auto words = [&](std::int64_t n) {
     return reinterpret_cast<std::uint32_t*>(workspace.allocate(static_cast<std::size_t>(n) * sizeof(std::uint32_t)));
   };
-  Buffers<std::uint32_t> keys{words(task.length), words(task.length)};
-  Buffers<std::uint32_t> positions{words(task.length), words(task.length)};
+  std::uint32_t *keys = words(task.length), *sorted_keys = words(task.length);
+  const gpu::DevicePtr sorted = workspace.allocate(static_cast<std::size_t>(task.length) * sizeof(double));
   WeightArguments args{};
   args.in = reinterpret_cast<const std::int64_t*>(task.in);
-  args.weights = reinterpret_cast<const double*>(task.weights);
+  args.weights = reinterpret_cast<const double*>(sorted);
   args.out = reinterpret_cast<double*>(task.out);
   args.n = task.length;
   args.bins = task.bins;
   const std::int64_t most = std::clamp<std::int64_t>((std::int64_t(1) << 20) / task.bins, 1, 256);
   args.pieces = std::clamp<std::int64_t>(task.length / kPiece, 1, most);
+  args.done = task.length / task.bins <= kShort ? kShort : -1;
   args.starts = words(task.bins + 1);
   args.partials =
       reinterpret_cast<double*>(workspace.allocate(static_cast<std::size_t>(task.bins * args.pieces) * sizeof(double)));
-  args.keys = keys.current;
-  args.positions = positions.current;
-  launcher.launch(reinterpret_cast<const void*>(&split), grid_for(args.n, kThreads, launcher), kThreads, 0, args);
-  radix_sort(keys, positions, args.n, std::max(bits_for(task.bins), 1), launcher, workspace);
-  args.keys = keys.current;
-  args.positions = positions.current;
+  args.keys = keys;
+  launcher.launch(reinterpret_cast<const void*>(&narrow_bins), grid_for(args.n, kThreads, launcher), kThreads, 0, args);
+  radix_sort(keys, sorted_keys, reinterpret_cast<const std::uint64_t*>(task.weights),
+             reinterpret_cast<std::uint64_t*>(sorted), args.n, std::max(bits_for(task.bins), 1), launcher, workspace);
+  args.keys = sorted_keys;
   launcher.launch(reinterpret_cast<const void*>(&find_starts), grid_for(args.bins + 1, kThreads, launcher), kThreads, 0,
                   args);
+  if (args.done >= 0) {
+    launcher.launch(reinterpret_cast<const void*>(&add_short_bins), grid_for(args.bins, kThreads, launcher), kThreads, 0,
+                    args);
+  }
   launcher.launch(reinterpret_cast<const void*>(&add_weights), grid_for(args.bins * args.pieces, kWarps, launcher),
                   kWarps * 32, 0, args);
   launcher.launch(reinterpret_cast<const void*>(&add_pieces), grid_for(args.bins, kThreads, launcher), kThreads, 0,

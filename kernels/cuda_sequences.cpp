@@ -14,6 +14,10 @@ class CudaSequences final : public SequenceKernels {
     const gpu::ContextGuard guard = launcher_.device().use();
     launch_sort(sort, launcher_, workspace);
   }
+  void partition(const Partition& partition, Workspace& workspace) override {
+    const gpu::ContextGuard guard = launcher_.device().use();
+    launch_partition(partition, launcher_, workspace);
+  }
   void arg_sort(const ArgSort& sort, Workspace& workspace) override {
     const gpu::ContextGuard guard = launcher_.device().use();
     launch_arg_sort(sort, launcher_, workspace);

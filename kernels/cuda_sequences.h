@@ -10,6 +10,8 @@ namespace gpushim::kernels {
 void launch_sort(const Sort& sort, Launcher& launcher, Workspace& workspace);
 void launch_arg_sort(const ArgSort& sort, Launcher& launcher, Workspace& workspace);
 void launch_unique(const Unique& unique, Launcher& launcher, Workspace& workspace);
+// select.cu
+void launch_partition(const Partition& partition, Launcher& launcher, Workspace& workspace);
 // search.cu
 void launch_search(const Search& search, Launcher& launcher);
 void launch_interpolate(const Interpolate& interpolate, Launcher& launcher);

@@ -1,91 +1,39 @@
 // ufunc.at on CUDA: host and device.
 //
-// Every position gets its operands in the order of the index arrays, so results are NumPy's bits. The operands' numbers
-// are sorted by position, stably; then a warp goes through those of one position, one after the other: its lanes fetch 32
-// operands at a time. Beside a subspace there is a thread for each of its elements instead. Where positions are all
-// different, nothing is sorted. Integer sums need no order: they are atomic additions.
+// Every position gets its operands in the order of the index arrays, so results are NumPy's bits. The operands (or, where
+// they are large or have a subspace beside them, their numbers) are sorted by position, stably; then a warp goes through
+// those of one position, one after the other: its lanes fetch 32 operands at a time. Beside a subspace there is a thread for
+// each of its elements instead. Where positions are all different, nothing is sorted. Integer sums need no order: they are
+// atomic additions. Runs of many operands are left to fold_long.cu, where the operation allows to group them.
 #include "gpu/cuda_error.h"
-#include "kernels/fold_at.h"
+#include "kernels/fold_at.cuh"
 #include "kernels/index_kernels.h"
-#include "kernels/index_place.cuh"
 #include "kernels/radix_sort.h"
-#include "kernels/ufunc_types.h"
 
 namespace gpushim::kernels {
 namespace {
 
-struct FoldArguments {
-  IndexedArguments at;
-  std::uint64_t* keys;     ///< the position of each operand, sorted
-  std::uint32_t* numbers;  ///< its number among the fancy dimensions; null: all positions are different
-  std::uint32_t* status;
-};
-
-template <class T>
-__device__ __forceinline__ T load(const void* address) {
-  if constexpr (std::is_same_v<T, bool>) {
-    return *static_cast<const std::uint8_t*>(address) != 0;
-  } else if constexpr (kIsComplex<T>) {
-    const auto* parts = static_cast<const decltype(T{}.re)*>(address);
-    return {parts[0], parts[1]};
-  } else {
-    return *static_cast<const T*>(address);
-  }
-}
-template <class T>
-__device__ __forceinline__ void store(void* address, T value) {
-  if constexpr (kIsComplex<T>) {
-    auto* parts = static_cast<decltype(T{}.re)*>(address);
-    parts[0] = value.re;
-    parts[1] = value.im;
-  } else {
-    *static_cast<T*>(address) = value;
-  }
-}
-template <class T>
-__device__ __forceinline__ T operand(const IndexedArguments& at, std::int64_t plain) {
-  return at.constant ? load<T>(&at.value) : load<T>(at.plain + plain);
-}
-/// Where the plain side of an element lies; its position is known.
-__device__ __noinline__ std::int64_t plain_offset(const IndexedArguments& at, std::int64_t element) {
-  if (at.ndim == 1) return element * at.plain_strides[0];
-  std::int64_t offset = 0;
-  auto rest = static_cast<std::uint64_t>(element);
-  for (int d = at.ndim - 1; d >= 0; --d) {
-    const std::uint64_t quotient = d == 0 ? 0 : divide(rest, at.dividers[d]);
-    offset += static_cast<std::int64_t>(rest - quotient * static_cast<std::uint64_t>(at.dividers[d].divisor)) *
-              at.plain_strides[d];
-    rest = quotient;
-  }
-  return offset;
-}
-template <class T>
-__device__ __forceinline__ T from_lane(T value, int lane) {
-  constexpr int kWords = (sizeof(T) + 3) / 4;
-  std::uint32_t words[kWords] = {};
-  memcpy(words, &value, sizeof(T));
-#pragma unroll
-  for (int w = 0; w < kWords; ++w) words[w] = __shfl_sync(0xffffffffu, words[w], lane);
-  memcpy(&value, words, sizeof(T));
-  return value;
-}
-
-template <Op kOp, class T>
-__device__ __forceinline__ void step(T& value, T x, std::uint32_t& events) {
-  events |= fold_step<kOp>(value, x);
-}
-
-/// The head of a run of equal positions.
-__device__ __forceinline__ bool is_head(const FoldArguments& args, std::int64_t i) {
-  return i == 0 || args.keys[i] != args.keys[i - 1];
-}
-
-__global__ void __launch_bounds__(kThreads) take_positions(const __grid_constant__ FoldArguments args) {
+/// Positions, and what goes along with them: the operand, its number, or nothing.
+template <class Key, class Bits>
+__global__ void __launch_bounds__(kThreads) take_positions(const __grid_constant__ FoldArguments args, int itemsize) {
   if (args.at.failed != nullptr && *args.at.failed != 0) return;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.at.fancy_size; i += stride) {
-    args.keys[i] = static_cast<std::uint64_t>(place_of<false, true>(args.at, i).slot);
-    args.numbers[i] = static_cast<std::uint32_t>(i);
+    const Place place = place_of<false, true>(args.at, i);
+    static_cast<Key*>(args.keys)[i] = static_cast<Key>(place.slot);
+    if (args.numbers != nullptr) args.numbers[i] = static_cast<std::uint32_t>(i);
+    if (args.values == nullptr) continue;
+    Bits bits = 0;
+    const char* plain = args.at.plain + place.plain;
+    if constexpr (sizeof(Bits) == 8) {  // complex numbers of floats are aligned to 4 bytes
+      const auto* words = reinterpret_cast<const std::uint32_t*>(plain);
+      bits = words[0] | static_cast<std::uint64_t>(words[1]) << 32;
+    } else {
+      bits = itemsize == 1 ? *reinterpret_cast<const std::uint8_t*>(plain)
+             : itemsize == 2 ? *reinterpret_cast<const std::uint16_t*>(plain)
+                             : *reinterpret_cast<const std::uint32_t*>(plain);
+    }
+    static_cast<Bits*>(args.values)[i] = bits;
   }
 }
 
@@ -100,7 +48,7 @@ __global__ void __launch_bounds__(kThreads) fold_elements(const __grid_constant_
   std::uint32_t events = 0;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < at.size; i += stride) {
-    if (args.numbers == nullptr) {
+    if (args.keys == nullptr) {
       const Place place = place_of<false, false>(at, i);
       T value = load<T>(at.target + place.target);
       step<kOp>(value, operand<T>(at, place.plain), events);
@@ -111,11 +59,11 @@ __global__ void __launch_bounds__(kThreads) fold_elements(const __grid_constant_
     if (at.subspace == 1) run = i;
     const std::int64_t inside = i - run * at.subspace;
     if (!is_head(args, run)) continue;
-    const std::uint64_t key = args.keys[run];
+    const std::uint64_t key = key_of(args, run);
     Place place = place_of<false, false>(at, args.numbers[run] * at.subspace + inside);
     T value = load<T>(at.target + place.target);
     step<kOp>(value, operand<T>(at, place.plain), events);
-    for (std::int64_t k = run + 1; k < at.fancy_size && args.keys[k] == key; ++k) {
+    for (std::int64_t k = run + 1; k < at.fancy_size && key_of(args, k) == key; ++k) {
       step<kOp>(value, operand<T>(at, plain_offset(at, args.numbers[k] * at.subspace + inside)), events);
     }
     store(at.target + place.target, value);
@@ -138,56 +86,41 @@ __global__ void __launch_bounds__(kThreads) fold_runs(const __grid_constant__ Fo
        first += stride) {
     const std::int64_t mine = first + lane;
     const bool valid = mine < at.fancy_size;
-    const std::uint64_t key = valid ? args.keys[mine] : ~std::uint64_t(0);
+    const std::uint64_t key = valid ? key_of(args, mine) : ~std::uint64_t(0);
     const bool head = valid && is_head(args, mine);
-    Place place{};
     T x{}, value{};
-    if (valid) {
-      place = place_of<false, false>(at, args.numbers[mine]);
-      x = operand<T>(at, place.plain);
+    if (valid) x = sorted_operand<T>(args, mine);
+    bool here = head;
+    if constexpr (kFoldsPieces<kOp, T>) {
+      if (head && args.long_runs != nullptr && mine + kLongRun < at.fancy_size && key_of(args, mine + kLongRun) == key) {
+        args.long_runs[atomicAdd(args.n_long_runs, 1u)] = mine;
+        here = false;
+      }
     }
-    if (head) value = load<T>(at.target + place.target);
+    if (here) value = load<T>(target_of(at, key));
     // Runs within these 32: each head takes the operands after it, all heads side by side.
     const unsigned heads = __ballot_sync(0xffffffffu, head), present = __ballot_sync(0xffffffffu, valid);
     const unsigned later = lane == 31 ? 0 : heads >> (lane + 1) << (lane + 1);
     const int end = later != 0 ? __ffs(static_cast<int>(later)) - 1 : 32 - __clz(static_cast<int>(present));
-    const int length = head ? end - lane : 0;
+    const int length = here ? end - lane : 0;
     const int longest = __reduce_max_sync(0xffffffffu, length);
     for (int k = 0; k < longest; ++k) {
       const T next = from_lane(x, (lane + k) & 31);
       if (k < length) step<kOp>(value, next, events);
     }
     // The last run may go on behind them.
-    if (heads == 0) continue;
-    const int last = 31 - __clz(static_cast<int>(heads));
-    const std::uint64_t last_key = __shfl_sync(0xffffffffu, key, last);
-    T total = from_lane(value, last);
-    constexpr int kAhead = 4;  // many operands are on their way while others are taken
-    bool more = true;
-    for (std::int64_t from = first + 32; more && from < at.fancy_size; from += 32 * kAhead) {
-      T ahead[kAhead];
-      unsigned same[kAhead];
-#pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
-        const std::int64_t next = from + u * 32 + lane;
-        const bool mine_too = next < at.fancy_size && args.keys[next] == last_key;
-        same[u] = __ballot_sync(0xffffffffu, mine_too);
-        ahead[u] = T{};
-        if (mine_too) ahead[u] = operand<T>(at, plain_offset(at, args.numbers[next]));
-      }
-#pragma unroll
-      for (int u = 0; u < kAhead; ++u) {
-        const int count = more ? __popc(same[u]) : 0;
-        for (int k = 0; k < count; ++k) step<kOp>(total, from_lane(ahead[u], k), events);
-        more = count == 32;
-      }
+    const int last = heads == 0 ? 0 : 31 - __clz(static_cast<int>(heads));
+    if (__shfl_sync(0xffffffffu, here, last)) {
+      T total = from_lane(value, last);
+      fold_rest<kOp>(args, first + 32, __shfl_sync(0xffffffffu, key, last), total, events);
+      if (lane == last) value = total;
     }
-    if (lane == last) value = total;
-    if (head) store(at.target + place.target, value);
+    if (here) store(target_of(at, key), value);
   }
   if (args.status != nullptr && events != 0) atomicOr_system(args.status, events);
 }
 
+/// All lanes of a warp may name one position: then it is one addition.
 template <class T>
 __global__ void __launch_bounds__(kThreads) add_integers(const __grid_constant__ FoldArguments args, bool negate) {
   const IndexedArguments& at = args.at;
@@ -198,19 +131,29 @@ __global__ void __launch_bounds__(kThreads) add_integers(const __grid_constant__
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < at.size; i += stride) {
     const Place place = place_of<false, false>(at, i);
-    const T x = operand<T>(at, place.plain);
-    atomicAdd(reinterpret_cast<T*>(at.target + place.target), negate ? T(0) - x : x);
+    T x = operand<T>(at, place.plain);
+    if (negate) x = T(0) - x;
+    const unsigned lanes = __activemask();
+    int same = 0;
+    if (lanes == 0xffffffffu) __match_all_sync(lanes, static_cast<unsigned long long>(place.target), &same);
+    if (same != 0) {
+      for (int half = 16; half > 0; half /= 2) x += __shfl_down_sync(0xffffffffu, x, half);
+      if (threadIdx.x % 32 != 0) continue;
+    }
+    atomicAdd(reinterpret_cast<T*>(at.target + place.target), x);
   }
 }
 
 struct Kernels {
   const void *elements, *runs;
+  bool pieces;
 };
 Kernels find_kernels(Op op, DType type) {
 #define GPUSHIM_FOLD_AT(kOp, T)                                                                                       \
   case DType::T:                                                                                                      \
     return {reinterpret_cast<const void*>(&fold_elements<Op::kOp, CType<DType::T>>),                                  \
-            reinterpret_cast<const void*>(&fold_runs<Op::kOp, CType<DType::T>>)};
+            reinterpret_cast<const void*>(&fold_runs<Op::kOp, CType<DType::T>>),                                      \
+            kFoldsPieces<Op::kOp, CType<DType::T>>};
 #define GPUSHIM_FOLD_AT_OP(kOp, TYPES)                                    \
   case Op::kOp:                                                           \
     switch (type) { GPUSHIM_TYPES_##TYPES(GPUSHIM_FOLD_AT, kOp) default : \
@@ -222,6 +165,70 @@ Kernels find_kernels(Op op, DType type) {
   }
 #undef GPUSHIM_FOLD_AT_OP
 #undef GPUSHIM_FOLD_AT
+}
+
+template <class Key, class Bits>
+const void* positions_kernel() {
+  return reinterpret_cast<const void*>(&take_positions<Key, Bits>);
+}
+
+/// Positions in order, with the operands' values where those are small and have no subspace, or with their numbers.
+void sort_operands(FoldArguments& args, const FoldAt& work, std::int64_t slots, Launcher& launcher, Workspace& workspace) {
+  const std::int64_t n = args.at.fancy_size;
+  if (n > INT64_C(0xffffffff)) throw gpu::DeviceError("too many operands");
+  const auto words = [&](std::int64_t each) { return workspace.allocate(static_cast<std::size_t>(n * each)); };
+  args.wide = slots > INT64_C(0xffffffff);
+  const bool by_value = !args.wide && args.at.subspace == 1 && work.itemsize <= 8;
+  const bool eight = by_value && work.itemsize == 8;
+  int itemsize = work.itemsize, bits = 1;
+  while (bits < 63 && (std::int64_t(1) << bits) < slots) ++bits;
+  const std::int64_t key_bytes = args.wide ? 8 : 4;
+  const gpu::DevicePtr keys = words(key_bytes), sorted_keys = words(key_bytes);
+  args.keys = reinterpret_cast<void*>(keys);
+  // Operands that are dense already are sorted from where they are.
+  bool dense = args.at.ndim == 1 && args.at.plain_strides[0] == itemsize && itemsize >= 4 &&
+               reinterpret_cast<std::uintptr_t>(args.at.plain) % static_cast<std::uintptr_t>(itemsize) == 0;
+  const void* values = nullptr;
+  if (by_value && !work.constant) {
+    if (!dense) args.values = reinterpret_cast<void*>(words(eight ? 8 : 4));
+    values = dense ? args.at.plain : args.values;
+  } else if (!by_value) {
+    args.numbers = reinterpret_cast<std::uint32_t*>(words(4));
+  }
+  void* arguments[] = {&args, &itemsize};
+  launcher.launch(args.wide ? positions_kernel<std::uint64_t, std::uint32_t>()
+                  : eight   ? positions_kernel<std::uint32_t, std::uint64_t>()
+                            : positions_kernel<std::uint32_t, std::uint32_t>(),
+                  dim3(static_cast<unsigned>(grid_for(n, kThreads, launcher))), kThreads, 0, arguments);
+  const auto* first = reinterpret_cast<const std::uint32_t*>(keys);
+  auto* second = reinterpret_cast<std::uint32_t*>(sorted_keys);
+  if (args.wide) {
+    Buffers<std::uint64_t> wide{reinterpret_cast<std::uint64_t*>(keys), reinterpret_cast<std::uint64_t*>(sorted_keys)};
+    Buffers<std::uint32_t> numbers{args.numbers, reinterpret_cast<std::uint32_t*>(words(4))};
+    radix_sort(wide, numbers, n, bits, launcher, workspace);
+    args.keys = wide.current;
+    args.numbers = numbers.current;
+    return;
+  }
+  args.keys = second;
+  if (by_value && work.constant) {
+    Buffers<std::uint32_t> buffers{reinterpret_cast<std::uint32_t*>(keys), second};
+    radix_sort(buffers, n, bits, launcher, workspace);
+    args.keys = buffers.current;
+  } else if (eight) {
+    args.values = reinterpret_cast<void*>(words(8));
+    radix_sort(first, second, static_cast<const std::uint64_t*>(values), static_cast<std::uint64_t*>(args.values), n, bits,
+               launcher, workspace);
+  } else {
+    auto* sorted = reinterpret_cast<std::uint32_t*>(words(4));
+    radix_sort(first, second, by_value ? static_cast<const std::uint32_t*>(values) : args.numbers, sorted, n, bits, launcher,
+               workspace);
+    if (by_value) {
+      args.values = sorted;
+    } else {
+      args.numbers = sorted;
+    }
+  }
 }
 
 }  // namespace
@@ -245,25 +252,17 @@ void launch_fold_at(const FoldAt& work, Launcher& launcher, Workspace& workspace
   const Kernels kernels = find_kernels(work.op, work.type);
   GPUSHIM_INVARIANT(kernels.elements != nullptr);
   if (work.may_repeat && at.fancy_size > 1) {
-    const auto n = static_cast<std::size_t>(at.fancy_size);
-    if (at.fancy_size > INT64_C(0xffffffff)) throw gpu::DeviceError("too many operands");
-    const auto keys_memory = workspace.allocate(n * 24);
-    auto* first_keys = reinterpret_cast<std::uint64_t*>(keys_memory);
-    auto* first_numbers = reinterpret_cast<std::uint32_t*>(keys_memory + n * 16);
-    Buffers<std::uint64_t> keys{first_keys, first_keys + n};
-    Buffers<std::uint32_t> numbers{first_numbers, first_numbers + n};
-    args.keys = keys.current;
-    args.numbers = numbers.current;
-    launcher.launch(reinterpret_cast<const void*>(&take_positions), grid_for(at.fancy_size, kThreads, launcher), kThreads, 0,
-                    args);
-    int bits = 1;
-    while (bits < 63 && (std::int64_t(1) << bits) < slots) ++bits;
-    radix_sort(keys, numbers, at.fancy_size, bits, launcher, workspace);
-    args.keys = keys.current;
-    args.numbers = numbers.current;
+    sort_operands(args, work, slots, launcher, workspace);
   }
-  const bool runs = args.numbers != nullptr && at.subspace == 1;
+  const bool runs = args.keys != nullptr && at.subspace == 1;
+  const bool pieces = runs && at.fancy_size > kLongRun && kernels.pieces;
+  if (pieces) {
+    args.n_long_runs = launcher.zeroed_words(1);
+    args.long_runs = reinterpret_cast<std::int64_t*>(
+        workspace.allocate(static_cast<std::size_t>(at.fancy_size / kLongRun + 1) * sizeof(std::int64_t)));
+  }
   launcher.launch(runs ? kernels.runs : kernels.elements, grid_for(at.size, kThreads, launcher), kThreads, 0, args);
+  if (pieces) launch_long_runs(work.op, work.type, args, launcher, workspace);
 }
 
 }  // namespace gpushim::kernels

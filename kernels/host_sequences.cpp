@@ -175,6 +175,7 @@ namespace {
 class HostSequences final : public SequenceKernels {
  public:
   void sort(const Sort& sort, Workspace&) override { run_sort(sort); }
+  void partition(const Partition& partition, Workspace&) override { run_partition(partition); }
   void arg_sort(const ArgSort& sort, Workspace&) override { run_arg_sort(sort); }
   void unique(const Unique& unique, Workspace&) override { run_unique(unique); }
   void search(const Search& search, Workspace&) override { run_search(search); }

@@ -6,6 +6,7 @@
 namespace gpushim::kernels::host {
 
 void run_sort(const Sort& sort);
+void run_partition(const Partition& partition);
 void run_arg_sort(const ArgSort& sort);
 void run_unique(const Unique& unique);
 void run_search(const Search& search);

@@ -63,6 +63,20 @@ void run_sort(const Sort& sort) {
   }
 }
 
+void run_partition(const Partition& partition) {
+  const KeyCode code{partition.type, false};
+  auto* data = reinterpret_cast<void*>(partition.data);
+  std::vector<std::uint64_t> keys(static_cast<std::size_t>(partition.length));
+  for (std::int64_t i = 0; i < partition.length; ++i) keys[static_cast<std::size_t>(i)] = key_at(code, data, i);
+  auto first = keys.begin();
+  for (int j = 0; j < partition.n_positions; ++j) {
+    const auto at = keys.begin() + partition.positions[j];
+    std::nth_element(first, at, keys.end());
+    first = at + 1;
+  }
+  for (std::int64_t i = 0; i < partition.length; ++i) put_key(code, data, i, keys[static_cast<std::size_t>(i)]);
+}
+
 void run_arg_sort(const ArgSort& sort) {
   std::vector<std::int64_t> positions(static_cast<std::size_t>(sort.length));
   for (std::int64_t row = 0; row < sort.rows; ++row) {

@@ -37,4 +37,17 @@ void radix_sort(Buffers<Key>& keys, Buffers<Value>& values, std::int64_t n, int 
   values = {value_buffer.Current(), value_buffer.Alternate()};
 }
 
+template <class Key, class Value>
+void radix_sort(const Key* keys, Key* sorted_keys, const Value* values, Value* sorted_values, std::int64_t n, int bits,
+                Launcher& launcher, Workspace& workspace) {
+  const auto count = static_cast<std::uint64_t>(n);
+  std::size_t bytes = 0;
+  GPUSHIM_CUDA(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, sorted_keys, values, sorted_values, count, 0, bits,
+                                               launcher.stream()));
+  void* temporary = reinterpret_cast<void*>(workspace.allocate(bytes));
+  launcher.begin_library_call("radix sort");
+  GPUSHIM_CUDA(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted_keys, values, sorted_values, count, 0, bits,
+                                               launcher.stream()));
+}
+
 }  // namespace gpushim::kernels

@@ -23,5 +23,9 @@ void radix_sort(Buffers<Key>& keys, std::int64_t n, int bits, Launcher& launcher
 template <class Key, class Value>
 void radix_sort(Buffers<Key>& keys, Buffers<Value>& values, std::int64_t n, int bits, Launcher& launcher,
                 Workspace& workspace);
+/// The same, without touching the input.
+template <class Key, class Value>
+void radix_sort(const Key* keys, Key* sorted_keys, const Value* values, Value* sorted_values, std::int64_t n, int bits,
+                Launcher& launcher, Workspace& workspace);
 
 }  // namespace gpushim::kernels

@@ -14,7 +14,7 @@ namespace gpushim::kernels {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kRun = 32;  ///< words of a thread in a tile
+constexpr int kRun = 8;  ///< words of a thread in a tile
 constexpr std::int64_t kTile = kThreads * kRun;
 
 struct Stream {
@@ -40,6 +40,8 @@ struct IntegerArguments {
   std::uint32_t* refused;        ///< device: not 0 if a unit was
   const std::int64_t* earlier;   ///< results of the tiles before each
   std::int64_t* counts;          ///< results of each tile
+  std::int64_t tiles;
+  Affine next_tile;  ///< PCG: from a block's tile to its next
 };
 
 /// Calls take(n, word n) for this thread's share of the stream's words.
@@ -127,58 +129,81 @@ __global__ void tell_used(const std::uint32_t* refused, std::int64_t size, std::
   if (*refused == 0) *used = size;
 }
 
-/// One tile a block; with kWrite the results, else how many there are.
+/// With kWrite the results of each tile, else how many there are. A block takes every n-th tile.
 template <Engine kEngine, unsigned kWidth, class T, bool kWrite>
-__global__ void __launch_bounds__(kThreads) draw_tile(const __grid_constant__ IntegerArguments args) {
+__global__ void __launch_bounds__(kThreads) draw_tiles(const __grid_constant__ IntegerArguments args) {
+  using Reduce = cub::BlockReduce<int, kThreads>;
+  using Scan = cub::BlockScan<int, kThreads>;
+  constexpr int kUnitsOfWord = 64 / kWidth;
+  // A thread's results lie together: they go through shared memory, so that the block writes one after the other.
+  constexpr int kMostOfTile = static_cast<int>(kTile) * kUnitsOfWord + (kWidth < 64 ? 32 / kWidth : 0);
+  constexpr bool kStaged = kWrite && kMostOfTile * sizeof(T) <= (40 << 10);
+  __shared__ union {
+    typename Reduce::TempStorage reduce;
+    typename Scan::TempStorage scan;
+  } memory;
+  __shared__ T staged[kStaged ? kMostOfTile : 1];
   const Stream& stream = args.stream;
   const int lead = lead_units<kWidth>(stream.state);
-  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile + threadIdx.x * kRun;
-  const auto each_unit = [&](auto&& take) {  // take(number, unit) for this thread's run, in order
-    if (blockIdx.x == 0 && threadIdx.x == 0) {
-      for (int k = 0; k < lead && k < args.units; ++k) take(std::int64_t(k), unit_of<kWidth>(stream.state.half, k));
-    }
-    Word128 state{};
-    if constexpr (kEngine != Engine::kPhilox) {
-      const std::uint64_t steps = static_cast<std::uint64_t>(first) + (kEngine == Engine::kPcg64 ? 1 : 0);
-      state = times(stream.step, steps)(stream.state.state);
-    }
-    for (std::int64_t n = first; n < first + kRun && n < stream.words; ++n) {
-      std::uint64_t word;
-      if constexpr (kEngine == Engine::kPhilox) {
-        word = philox_word(stream.state, static_cast<std::uint64_t>(n));
-      } else {
-        word = pcg_output(kEngine, state);
-        state = stream.step(state);
+  std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kTile + threadIdx.x * kRun;
+  Word128 begin{};
+  if constexpr (kEngine != Engine::kPhilox) {
+    const std::uint64_t steps = static_cast<std::uint64_t>(first) + (kEngine == Engine::kPcg64 ? 1 : 0);
+    begin = times(stream.step, steps)(stream.state.state);
+  }
+  for (std::int64_t tile = blockIdx.x; tile < args.tiles; tile += gridDim.x) {
+    const auto each_unit = [&](auto&& take) {  // take(number, unit) for this thread's run, in order
+      if (tile == 0 && threadIdx.x == 0) {
+        for (int k = 0; k < lead && k < args.units; ++k) take(std::int64_t(k), unit_of<kWidth>(stream.state.half, k));
       }
-      for (int k = 0; k < static_cast<int>(64 / kWidth); ++k) {
-        const std::int64_t number = lead + n * (64 / kWidth) + k;
-        if (number < args.units) take(number, unit_of<kWidth>(word, k));
+      Word128 state = begin;
+      for (std::int64_t n = first; n < first + kRun && n < stream.words; ++n) {
+        std::uint64_t word;
+        if constexpr (kEngine == Engine::kPhilox) {
+          word = philox_word(stream.state, static_cast<std::uint64_t>(n));
+        } else {
+          word = pcg_output(kEngine, state);
+          state = stream.step(state);
+        }
+        for (int k = 0; k < kUnitsOfWord; ++k) {
+          const std::int64_t number = lead + n * kUnitsOfWord + k;
+          if (number < args.units) take(number, unit_of<kWidth>(word, k));
+        }
       }
-    }
-  };
-  int taken = 0;
-  each_unit([&](std::int64_t, std::uint64_t unit) {
-    std::uint64_t value;
-    taken += bounded<kWidth>(unit, args.bound, args.threshold, &value);
-  });
-  if constexpr (!kWrite) {
-    using Reduce = cub::BlockReduce<int, kThreads>;
-    __shared__ typename Reduce::TempStorage memory;
-    const int sum = Reduce(memory).Sum(taken);
-    if (threadIdx.x == 0) args.counts[blockIdx.x] = sum;
-  } else {
-    using Scan = cub::BlockScan<int, kThreads>;
-    __shared__ typename Scan::TempStorage memory;
-    int before;
-    Scan(memory).ExclusiveSum(taken, before);
-    std::int64_t at = args.earlier[blockIdx.x] + before;
-    auto* out = static_cast<T*>(args.out);
-    each_unit([&](std::int64_t number, std::uint64_t unit) {
+    };
+    int taken = 0;
+    each_unit([&](std::int64_t, std::uint64_t unit) {
       std::uint64_t value;
-      if (!bounded<kWidth>(unit, args.bound, args.threshold, &value)) return;
-      if (at < args.size) out[at] = static_cast<T>(value + args.offset);
-      if (++at == args.size) *args.used = number + 1;
+      taken += bounded<kWidth>(unit, args.bound, args.threshold, &value);
     });
+    if constexpr (!kWrite) {
+      const int sum = Reduce(memory.reduce).Sum(taken);
+      if (threadIdx.x == 0) args.counts[tile] = sum;
+    } else {
+      int before, all;
+      Scan(memory.scan).ExclusiveSum(taken, before, all);
+      const std::int64_t tile_first = args.earlier[tile];
+      std::int64_t at = tile_first + before;
+      auto* out = static_cast<T*>(args.out);
+      each_unit([&](std::int64_t number, std::uint64_t unit) {
+        std::uint64_t value;
+        if (!bounded<kWidth>(unit, args.bound, args.threshold, &value)) return;
+        if constexpr (kStaged) {
+          staged[at - tile_first] = static_cast<T>(value + args.offset);
+        } else if (at < args.size) {
+          out[at] = static_cast<T>(value + args.offset);
+        }
+        if (++at == args.size) *args.used = number + 1;
+      });
+      if constexpr (kStaged) {
+        __syncthreads();
+        const std::int64_t here = min(static_cast<std::int64_t>(all), args.size - tile_first);
+        for (std::int64_t k = threadIdx.x; k < here; k += kThreads) out[tile_first + k] = staged[k];
+      }
+    }
+    __syncthreads();
+    first += static_cast<std::int64_t>(gridDim.x) * kTile;
+    if constexpr (kEngine != Engine::kPhilox) begin = args.next_tile(begin);
   }
 }
 
@@ -188,8 +213,8 @@ struct IntegerKernels {
 template <Engine kEngine, unsigned kWidth, class T>
 IntegerKernels integer_kernels() {
   return {reinterpret_cast<const void*>(&draw_integers<kEngine, kWidth, T>),
-          reinterpret_cast<const void*>(&draw_tile<kEngine, kWidth, T, false>),
-          reinterpret_cast<const void*>(&draw_tile<kEngine, kWidth, T, true>)};
+          reinterpret_cast<const void*>(&draw_tiles<kEngine, kWidth, T, false>),
+          reinterpret_cast<const void*>(&draw_tiles<kEngine, kWidth, T, true>)};
 }
 template <Engine kEngine>
 IntegerKernels integer_kernels(const DrawIntegers& draw) {
@@ -282,12 +307,15 @@ void launch_draw(const DrawIntegers& draw, Launcher& launcher, Workspace& worksp
   GPUSHIM_CUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, none, none, tiles, launcher.stream()));
   const auto memory = workspace.allocate(static_cast<std::size_t>(tiles) * 16 + bytes);
   args.counts = reinterpret_cast<std::int64_t*>(memory);
+  args.tiles = tiles;
+  const std::int64_t tile_blocks = std::min(tiles, static_cast<std::int64_t>(launcher.multiprocessors()) * 8);
+  args.next_tile = times(args.stream.step, static_cast<std::uint64_t>(tile_blocks * kTile));
   auto* sums = args.counts + tiles;
-  launcher.launch(kernels.count, tiles, kThreads, 0, args);
+  launcher.launch(kernels.count, tile_blocks, kThreads, 0, args);
   launcher.begin_library_call("sums of draws");
   GPUSHIM_CUDA(cub::DeviceScan::ExclusiveSum(sums + tiles, bytes, args.counts, sums, tiles, launcher.stream()));
   args.earlier = sums;
-  launcher.launch(kernels.write, tiles, kThreads, 0, args);
+  launcher.launch(kernels.write, tile_blocks, kThreads, 0, args);
 }
 
 }  // namespace gpushim::kernels

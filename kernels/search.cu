@@ -1,4 +1,10 @@
 // searchsorted and interp on CUDA: one thread for each value. Host and device.
+//
+// Blocks that search for many values keep keys in shared memory: of a short sequence all, of a long one every `spacing`th,
+// which leaves a search between two of those.
+#include <algorithm>
+#include <type_traits>
+
 #include "kernels/cuda_sequences.h"
 #include "kernels/interpolate.h"
 #include "kernels/sort_keys.h"
@@ -16,6 +22,8 @@ struct SearchArguments {
   std::uint64_t* status;
   std::int64_t length, count;
   bool right;
+  int table_size, first_half;  ///< of the keys in shared memory; the largest power of two that is not more
+  std::int64_t spacing;
 };
 
 struct SearchKey {
@@ -59,6 +67,57 @@ __global__ void __launch_bounds__(kThreads) search(const __grid_constant__ Searc
   }
 }
 
+constexpr int kTableThreads = 512;
+constexpr int kMostKeys = 4096;
+template <DType kType>
+using TableKey = std::conditional_t<key_bits(kType) <= 32, std::uint32_t, std::uint64_t>;
+
+/// table[t] is the last key of the part [t * spacing, (t + 1) * spacing). For types whose key is one number.
+template <DType kType>
+__global__ void __launch_bounds__(kTableThreads) search_by_table(const __grid_constant__ SearchArguments args) {
+  using Key = TableKey<kType>;
+  __shared__ Key table[kMostKeys];
+  for (std::int64_t t = threadIdx.x; t < args.table_size; t += kTableThreads)
+    table[t] = static_cast<Key>(key_at({kType, true}, args.sorted, (t + 1) * args.spacing - 1));
+  __syncthreads();
+  constexpr int kUnroll = 4;
+  const std::int64_t step = std::int64_t(gridDim.x) * kTableThreads;
+  for (std::int64_t i = std::int64_t(blockIdx.x) * kTableThreads + threadIdx.x; i < args.count; i += kUnroll * step) {
+    Key value[kUnroll];
+    int part[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      value[u] = i + u * step < args.count ? static_cast<Key>(key_at({kType, true}, args.values, i + u * step)) : Key(0);
+      part[u] = 0;
+    }
+    for (int half = args.first_half; half > 0; half /= 2) {
+#pragma unroll
+      for (int u = 0; u < kUnroll; ++u) {
+        const int next = part[u] + half;
+        if (next > args.table_size) continue;
+        const Key key = table[next - 1];
+        if (args.right ? key <= value[u] : key < value[u]) part[u] = next;
+      }
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (i + u * step >= args.count) break;
+      std::int64_t low = part[u] * args.spacing;
+      std::int64_t high = part[u] < args.table_size ? low + args.spacing - 1 : args.length;
+      while (low < high) {
+        const std::int64_t middle = low + (high - low) / 2;
+        const auto key = static_cast<Key>(key_at({kType, true}, args.sorted, middle));
+        if (args.right ? key <= value[u] : key < value[u]) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
+      }
+      args.out[i + u * step] = low;
+    }
+  }
+}
+
 /// `status` is 0 before.
 __global__ void __launch_bounds__(kThreads) check_sorter(const __grid_constant__ SearchArguments args) {
   const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
@@ -73,6 +132,18 @@ const void* search_kernel(DType type) {
 #define GPUSHIM_SEARCH(unused, T) \
   case DType::T:                  \
     return reinterpret_cast<const void*>(&search<DType::T>);
+  switch (type) { GPUSHIM_TYPES_ALL(GPUSHIM_SEARCH, 0) }
+#undef GPUSHIM_SEARCH
+  return nullptr;
+}
+/// Null: a key of the type is more than one number.
+const void* table_kernel(DType type) {
+#define GPUSHIM_SEARCH(unused, T)                                       \
+  case DType::T:                                                        \
+    if constexpr (!is_complex(DType::T)) {                              \
+      return reinterpret_cast<const void*>(&search_by_table<DType::T>); \
+    }                                                                   \
+    break;
   switch (type) { GPUSHIM_TYPES_ALL(GPUSHIM_SEARCH, 0) }
 #undef GPUSHIM_SEARCH
   return nullptr;
@@ -131,6 +202,18 @@ void launch_search(const Search& task, Launcher& launcher) {
     launcher.launch(reinterpret_cast<const void*>(&clear_status), 1, 1, 0, args);
     launcher.launch(reinterpret_cast<const void*>(&check_sorter), grid_for(task.length, kThreads, launcher), kThreads,
                     0, args);
+  }
+  constexpr std::int64_t kMany = 1 << 16;
+  const void* by_table = task.has_sorter || task.count < kMany || task.length < 1 ? nullptr : table_kernel(task.type);
+  if (by_table != nullptr) {
+    args.spacing = (task.length + kMostKeys - 1) / kMostKeys;
+    args.table_size = static_cast<int>(task.length / args.spacing);
+    args.first_half = 1;
+    while (args.first_half * 2 <= args.table_size) args.first_half *= 2;
+    const std::int64_t blocks = std::min<std::int64_t>(grid_for(task.count, kTableThreads * 4, launcher),
+                                                       std::int64_t(launcher.multiprocessors()) * 4);
+    launcher.launch(by_table, blocks, kTableThreads, 0, args);
+    return;
   }
   launcher.launch(search_kernel(task.type), grid_for(task.count, kThreads, launcher), kThreads, 0, args);
 }

@@ -19,6 +19,20 @@ struct Sort final : Task {
   void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
 
+/// Moves the elements so that at each of the positions, ascending, is what sorting would put there, with nothing
+/// greater before it and nothing less after it. Not for complex numbers.
+struct Partition final : Task {
+  static constexpr int kMostPositions = 5;
+  static constexpr std::int64_t kShort = 1 << 16;  ///< less is sorted: that takes fewer launches
+  DType type;
+  int n_positions;
+  std::int64_t positions[kMostPositions];
+  std::int64_t length;
+  gpu::DevicePtr data;
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
 /// The positions (int64) that sort each row, stably. The last key counts first, as in lexsort.
 struct ArgSort final : Task {
   static constexpr int kMaxKeys = 8;
@@ -124,6 +138,7 @@ class SequenceKernels {
  public:
   virtual ~SequenceKernels() = default;
   virtual void sort(const Sort& sort, Workspace& workspace) = 0;
+  virtual void partition(const Partition& partition, Workspace& workspace) = 0;
   virtual void arg_sort(const ArgSort& sort, Workspace& workspace) = 0;
   virtual void unique(const Unique& unique, Workspace& workspace) = 0;
   virtual void search(const Search& search, Workspace& workspace) = 0;
@@ -137,6 +152,10 @@ class SequenceKernels {
 inline void Sort::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
   data = addresses[0];
   executor.sequences().sort(*this, workspace);
+}
+inline void Partition::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  data = addresses[0];
+  executor.sequences().partition(*this, workspace);
 }
 inline void ArgSort::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
   for (int k = 0; k < n_keys; ++k) keys[k] = addresses[k];

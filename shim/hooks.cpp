@@ -235,7 +235,7 @@ PyObject* other_ufunc_hook(PyObject* ufunc, PyObject* const* args, std::size_t n
 }
 
 using FastMethod = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
-FastMethod g_reduce, g_accumulate, g_reduceat;
+FastMethod g_reduce, g_accumulate, g_reduceat, g_outer;
 
 template <FastMethod* kOriginal, Attempt (*kRoute)(const UfuncEntry&, const Call&),
           FunctionStatistics* UfuncEntry::* kRow>
@@ -261,6 +261,12 @@ PyObject* ufunc_method_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t n
   if (nargs > 0 && dull(args[0])) [[likely]]
     return (*kOriginal)(ufunc, args, nargs, kwnames);
   return consider_ufunc_method<kOriginal, kRoute, kRow>(ufunc, args, nargs, kwnames);
+}
+
+PyObject* outer_hook(PyObject* ufunc, PyObject* const* args, Py_ssize_t nargs, PyObject* kwnames) {
+  if (all_dull(args, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) [[likely]]
+    return g_outer(ufunc, args, nargs, kwnames);
+  return consider_ufunc_method<&g_outer, dispatch::ufunc_outer, &UfuncEntry::outers>(ufunc, args, nargs, kwnames);
 }
 
 compat::PyRef tuple_of(PyObject* const* args, Py_ssize_t n) {
@@ -554,6 +560,8 @@ struct MethodHook {
   ROW(m, bincount, "bincount", dispatch::route_bincount, Interest::kArguments)                            \
   ROW(m, _monotonicity, "monotonicity", dispatch::route_monotonicity, Interest::kArguments)               \
   ROW(m, ravel_multi_index, "ravel_multi_index", dispatch::route_ravel_multi_index, Interest::kList)      \
+  ROW(m, unravel_index, "unravel_index", dispatch::route_unravel_index, Interest::kArguments)             \
+  ROW(a, byteswap, "ndarray.byteswap", dispatch::route_byteswap, Interest::kArguments)                    \
   ROW(m, interp, "interp", dispatch::route_interp, Interest::kArguments)                                  \
   ROW(m, interp_complex, "interp_complex", dispatch::route_interp_complex, Interest::kArguments)          \
   ROW(m, correlate, "convolve", dispatch::route_correlate, Interest::kArguments)                          \
@@ -717,6 +725,46 @@ int ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
   return consider_ass_subscript(self, key, value);
 }
 
+// --- a.flat[key]
+
+binaryfunc g_flat_subscript;
+objobjargproc g_flat_ass_subscript;
+FunctionStatistics *g_flat_get_row, *g_flat_set_row;
+
+/// The array behind an iterator.
+PyObject* iterated(PyObject* iterator) noexcept {
+  return reinterpret_cast<PyObject*>(reinterpret_cast<PyArrayIterObject*>(iterator)->ao);
+}
+
+/// Keys of single elements are not for routes.
+bool names_many(PyObject* key) noexcept { return PySlice_Check(key) || key == Py_Ellipsis || PyArray_CheckExact(key); }
+
+PyObject* flat_subscript_hook(PyObject* self, PyObject* key) {
+  PyObject* array = iterated(self);
+  if (!names_many(key) || !array || !any_interesting(&array, 1) || !dispatch::gate::open())
+    return g_flat_subscript(self, key);
+  const Seam seam_of_call;
+  return offer(
+      *g_flat_get_row, [&] { return dispatch::get_flat(self, key); }, [&] { return g_flat_subscript(self, key); },
+      Replay{&array, 0, [&](PyObject* const*) { return g_flat_subscript(self, key); }});
+}
+
+int flat_ass_subscript_hook(PyObject* self, PyObject* key, PyObject* value) {
+  PyObject* both[] = {iterated(self), value};
+  if (!value || !names_many(key) || !both[0] || !any_interesting(both, 2) || !dispatch::gate::open()) {
+    return g_flat_ass_subscript(self, key, value);
+  }
+  const Seam seam_of_call;
+  const auto assign = [&]() -> PyObject* {
+    if (g_flat_ass_subscript(self, key, value) < 0) return nullptr;
+    Py_RETURN_NONE;
+  };
+  auto result = compat::steal(offer(
+      *g_flat_set_row, [&] { return dispatch::set_flat(self, key, value); }, assign,
+      Replay{both, 0, [&](PyObject* const*) { return assign(); }}));
+  return result ? 0 : -1;
+}
+
 bool is_hooked(const PyUFuncObject* ufunc) noexcept {
   return ufunc->vectorcall == ufunc_hook || ufunc->vectorcall == other_ufunc_hook;
 }
@@ -755,6 +803,8 @@ bool is_hooked(const PyUFuncObject* ufunc) noexcept {
           seam.entry.reduceats = &dispatch::register_function(reduceat->c_str());
           auto* at = new std::string(name + ".at");
           seam.entry.ats = &dispatch::register_function(at->c_str());
+          auto* outer = new std::string(name + ".outer");
+          seam.entry.outers = &dispatch::register_function(outer->c_str());
         }
       }
       seam.elementwise = elementwise;
@@ -816,6 +866,7 @@ compat::PyRef attribute_of(const compat::PyRef& module, const char* name) {
   hook("accumulate", &g_accumulate,
        ufunc_method_hook<&g_accumulate, dispatch::ufunc_accumulate, &UfuncEntry::accumulates>);
   hook("reduceat", &g_reduceat, ufunc_method_hook<&g_reduceat, dispatch::ufunc_reduceat, &UfuncEntry::reduceats>);
+  hook("outer", &g_outer, outer_hook);
   PyMethodDef* at = method_table_entry(PyDict_GetItemString(PyUFunc_Type.tp_dict, "at"));
   if (at && at->ml_flags == METH_VARARGS && at->ml_meth != at_hook) {
     g_at = patches().swap(&at->ml_meth, static_cast<PyCFunction>(at_hook), "at");
@@ -878,12 +929,20 @@ bool install_hooks() {
   if (!g_getitem_row) {
     g_getitem_row = &dispatch::register_function("ndarray.__getitem__");
     g_setitem_row = &dispatch::register_function("ndarray.__setitem__");
+    g_flat_get_row = &dispatch::register_function("flatiter.__getitem__");
+    g_flat_set_row = &dispatch::register_function("flatiter.__setitem__");
   }
   PyMappingMethods* mapping = PyArray_Type.tp_as_mapping;
   if (mapping->mp_subscript != subscript_hook) {
     g_subscript = patches().swap(&mapping->mp_subscript, static_cast<binaryfunc>(subscript_hook), "mp_subscript");
     g_ass_subscript =
         patches().swap(&mapping->mp_ass_subscript, static_cast<objobjargproc>(ass_subscript_hook), "mp_ass_subscript");
+  }
+  PyMappingMethods* flat = PyArrayIter_Type.tp_as_mapping;
+  if (flat->mp_subscript != flat_subscript_hook) {
+    g_flat_subscript = patches().swap(&flat->mp_subscript, static_cast<binaryfunc>(flat_subscript_hook), "flat");
+    g_flat_ass_subscript =
+        patches().swap(&flat->mp_ass_subscript, static_cast<objobjargproc>(flat_ass_subscript_hook), "flat");
   }
   if (PyCFunction_Type.tp_hash != builtin_hash) {
     g_builtin_hash = patches().swap(&PyCFunction_Type.tp_hash, static_cast<hashfunc>(builtin_hash), "tp_hash");
