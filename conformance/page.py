@@ -1,6 +1,7 @@
 """Makes docs/conformance.md from the summaries in results/, which `python -m gpushim.conformance` wrote.
 
-python conformance/page.py --keep NAME FOLDER ...  # takes FOLDER/summary.json into results/NAME.json; several add up
+python conformance/page.py --keep NAME FOLDER ...  # takes FOLDER/summary.json into results/NAME.json; several add up,
+                                                   # results/NAME.json itself may be the first
 python conformance/page.py                         # writes the page
 python conformance/page.py --check                 # fails when the page is not what results/ says
 """
@@ -34,7 +35,7 @@ measured and what the columns mean; `conformance/page.py` made this page from `c
 def _plain(command: str) -> str:
     """Without where the files were on that machine."""
     words = shlex.split(command)
-    for option in ("--output", "--expected"):
+    for option in ("--output", "--expected", "--array-api-tests", "--cases"):
         while option in words:
             at = words.index(option)
             del words[at : at + 2]
@@ -45,7 +46,9 @@ def keep(name: str, folders: list[Path]) -> None:
     """Joins summaries of runs of one device; a later one replaces rows and differences of the same files and modes."""
     joined: Summary | None = None
     for folder in folders:
-        summary = tables.read(folder / "summary.json")
+        summary = tables.read(folder if folder.suffix == ".json" else folder / "summary.json")
+        commands = summary.settings["command"]
+        summary.settings["command"] = [_plain(c) for c in ([commands] if isinstance(commands, str) else commands)]
         # What ran in part only does not count.
         partial = {tuple(problem.partition(":")[0].split(", ")) for problem in summary.problems}
         summary.rows = [row for row in summary.rows if (row.file, row.mode) not in partial]
@@ -55,7 +58,6 @@ def keep(name: str, folders: list[Path]) -> None:
             row.host_calls = dict(list(row.host_calls.items())[:6])
         if joined is None:
             joined = summary
-            joined.settings["command"] = [_plain(joined.settings["command"])]
             joined.stale, joined.problems = [], []
             continue
         fresh = {(row.file, row.mode) for row in summary.rows}
@@ -63,7 +65,7 @@ def keep(name: str, folders: list[Path]) -> None:
         joined.differences = [
             d for d in joined.differences if (d.test.partition("::")[0], d.mode) not in fresh
         ] + summary.differences
-        joined.settings["command"] += [_plain(summary.settings["command"])]
+        joined.settings["command"] += summary.settings["command"]
         joined.date = max(joined.date, summary.date)
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(asdict(joined), separators=(",", ":")) + "\n", encoding="utf-8")

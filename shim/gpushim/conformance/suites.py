@@ -130,6 +130,10 @@ def array_api_files(checkout: Path | None, full: bool) -> list[File]:
             "the array API suite is a checkout of https://github.com/data-apis/array-api-tests (with its submodule): "
             "--array-api-tests FOLDER or GPUSHIM_ARRAY_API_TESTS"
         )
+    lacking = [name for name in ("pytest_jsonreport", "hypothesis", "ndindex") if not importlib.util.find_spec(name)]
+    if lacking:
+        file = checkout / "requirements.txt"
+        raise SuiteMissingError(f"no {', '.join(lacking)} for the array API suite: python -m pip install -r {file}")
     checkout = checkout.resolve()
     arguments = ("--max-examples", "1000" if full else "20", "--derandomize", "--disable-deadline")
     environment = (("ARRAY_API_TESTS_MODULE", "numpy"),)
