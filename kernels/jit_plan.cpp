@@ -155,16 +155,23 @@ bool any_nd(const JitPlan& plan) {
   });
 }
 
+/// Of a tile over two dimensions: does not depend on the row, and is loaded once for all.
+bool is_once_a_tile(const Geometry& geometry, const JitPlan& plan, int i) {
+  return plan.tiles && plan.n_inner == 2 && geometry.strides[i][0] == 0;
+}
+
 /// Rows of a tile: as many as have 32 words of what a thread must load for each.
 int tile_rows(const Program& program, const Geometry& geometry, const Uses& uses, const JitPlan& plan) {
   std::size_t bytes = 0;
   for (std::uint32_t rest = uses.loaded; rest != 0; rest &= rest - 1) {
     const int i = std::countr_zero(rest);
-    if (geometry.strides[i][plan.n_inner - 2] != 0) bytes += itemsize(program.operands[i].dtype) * plan.width;
+    if (is_once_a_tile(geometry, plan, i)) continue;
+    bytes += itemsize(program.operands[i].dtype) * (geometry.strides[i][plan.n_inner - 1] != 0 ? plan.width : 1);
   }
   const std::int64_t all = geometry.inner_size / geometry.shape[plan.n_inner - 1];
-  int rows = 8;
-  while (rows > 2 && rows * bytes > 128) rows /= 2;
+  const bool once = std::any_of(plan.operands, plan.operands + plan.n_operands, [](const auto& o) { return o.once; });
+  int rows = once ? 16 : 8;  // those take two rows after the other
+  while (!once && rows > 2 && rows * bytes > 128) rows /= 2;
   while (rows > 1 && all < rows * 8 && all % rows != 0) rows /= 2;  // most threads have all rows of their tile
   return rows;
 }
@@ -187,9 +194,12 @@ void plan_width(const Program& program, const Geometry& geometry, const Uses& us
     std::int64_t in_packs = 0, one_by_one = 0;
     for (std::uint32_t rest = moved; rest != 0; rest &= rest - 1) {
       const int i = std::countr_zero(rest);
-      const auto size = static_cast<std::int64_t>(itemsize(program.operands[i].dtype));
+      const std::int64_t loads = is_once_a_tile(geometry, *plan, i) ? 1 : 8;  // for eight rows
       const bool fixed = along < 0 || geometry.strides[i][along] == 0;
-      if (!fixed) (limits[i] >= width ? in_packs : one_by_one) += size;
+      if (!fixed) {
+        (limits[i] >= width ? in_packs : one_by_one) +=
+            static_cast<std::int64_t>(itemsize(program.operands[i].dtype)) * loads;
+      }
     }
     const bool crosses = plan->kind == JitKind::kColumns && along >= 0 && geometry.shape[along] % width != 0;
     if (in_packs > one_by_one && !crosses) break;
@@ -203,6 +213,7 @@ void plan_width(const Program& program, const Geometry& geometry, const Uses& us
     const int i = std::countr_zero(rest);
     JitAccess& access = plan->operands[i];
     access.pack = width > 1 && limits[i] >= width;
+    access.once = (uses.loaded >> i & 1) != 0 && is_once_a_tile(geometry, *plan, i) && geometry.strides[i][1] != 0;
     if (along >= 0 && nd) {
       access.last = last_part(geometry.strides[i][along], static_cast<std::int64_t>(itemsize(access.dtype)));
     }

@@ -33,6 +33,7 @@ struct JitAccess {
   JitPart last;  ///< along the last dimension of the axis of neighbours; for kNd: kFixed, kUnit or kLinear
   bool used;
   bool pack;     ///< `width` neighbours lie together, aligned: one load
+  bool once;     ///< does not depend on the row of a tile over two dimensions: loaded once for all rows
   bool aligned;  ///< to its own size: complex numbers need not be
 };
 

@@ -41,14 +41,18 @@ __device__ __forceinline__ Pack<T, kWidth> load_pack(const char* address) {
   return *reinterpret_cast<const Pack<T, kWidth>*>(address);
 }
 /// What is read once passes through the L2 cache, and evicts nothing but itself, unless it is to be kept.
+__device__ __forceinline__ std::uint64_t cache_policy(bool keep) {
+  std::uint64_t kept = 0, passing = 0;
+#if __CUDA_ARCH__ >= 800
+  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(kept));
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(passing));
+#endif
+  return keep ? kept : passing;
+}
 template <class T, int kWidth>
-__device__ __forceinline__ Pack<T, kWidth> load_passing(const char* address, bool keep) {
+__device__ __forceinline__ Pack<T, kWidth> load_passing(const char* address, std::uint64_t policy) {
 #if __CUDA_ARCH__ >= 800
   if constexpr (sizeof(Pack<T, kWidth>) % 16 == 0) {
-    std::uint64_t kept, passing;
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(kept));
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(passing));
-    const std::uint64_t policy = keep ? kept : passing;
     Pack<T, kWidth> pack;
 #pragma unroll
     for (int i = 0; i < static_cast<int>(sizeof pack) / 16; ++i) {
@@ -96,6 +100,13 @@ __device__ __forceinline__ T constant_value(const Constant& constant) {
   }
 }
 
+/// The index of an element whose pack is loaded by a cache policy.
+template <class Index>
+struct Passing {
+  Index number;
+  std::uint64_t policy;
+};
+
 /// The register that a value of another type was written to, read as `To`.
 template <class To, class From>
 __device__ __forceinline__ To read_register_as(From value) {
@@ -103,6 +114,22 @@ __device__ __forceinline__ To read_register_as(From value) {
   To to;
   __builtin_memcpy(&to, &value, sizeof(To));
   return to;
+}
+
+/// Sine and cosine at once, bits as one by one: they share the reduction of the argument.
+template <class T>
+struct SineCosine {
+  T sin, cos;
+};
+__device__ __forceinline__ SineCosine<float> sine_cosine(float a) {
+  SineCosine<float> both;
+  ::sincosf(a, &both.sin, &both.cos);
+  return both;
+}
+__device__ __forceinline__ SineCosine<double> sine_cosine(double a) {
+  SineCosine<double> both;
+  ::sincos(a, &both.sin, &both.cos);
+  return both;
 }
 
 /// The coordinates of an index over the dimensions [kBegin, kEnd).
@@ -234,9 +261,25 @@ __device__ __forceinline__ unsigned exact_events(const typename P::Arguments& ar
   typename P::Inputs in;
   typename P::Outputs out;
   ExactEvents events;
+  NoEvents none;
   P::load(args, outer, inner, in);
-  P::compute(args, outer, inner, in, out, events);
+  P::compute(args, P::fix(args, none), outer, inner, in, out, events);
   return events.flags;
+}
+
+/// The events of what is computed once: one thread looks.
+template <class P>
+__device__ __noinline__ unsigned exact_fixed_events(const typename P::Arguments& args) {
+  ExactEvents events;
+  P::fix(args, events);
+  return events.flags;
+}
+template <class P>
+__device__ __forceinline__ unsigned fixed_events(const typename P::Arguments& args) {
+  if constexpr (P::Events::kWanted && P::kFixedEvents) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) return exact_fixed_events<P>(args);
+  }
+  return 0;
 }
 
 // ---- elements
@@ -287,55 +330,99 @@ struct Elements {
   __device__ __forceinline__ Index number(int chunk, int lane) const { return min(start(chunk) + lane, size - 1); }
 };
 
-template <class P>
-__device__ __forceinline__ void run_elements(const typename P::Arguments& args) {
+/// The thread's elements from number `begin` on, kCount chunks. kWhole: none is past the end, and `once` has what all
+/// rows share.
+template <class P, int kCount, bool kWhole>
+__device__ __forceinline__ unsigned run_chunks(const typename P::Arguments& args, const typename P::Fixed& fixed,
+                                               const Elements<P>& elements, int begin,
+                                               const typename P::Inputs (&once)[P::kWidth]) {
   using Index = typename P::Index;
-  const Elements<P> elements(args.head);
-  typename P::Inputs in[P::kChunks][P::kWidth];
-  typename P::Outputs out[P::kChunks][P::kWidth];
-  if (elements.whole) {
+  const bool whole = kWhole || elements.whole;
+  typename P::Inputs in[kCount][P::kWidth];
+  typename P::Outputs out[kCount][P::kWidth];
+  if constexpr (kWhole && P::kOnce) {
 #pragma unroll
-    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::load_pack(args, 0, elements.spot(chunk), in[chunk]);
+    for (int chunk = 0; chunk < kCount; ++chunk) {
+#pragma unroll
+      for (int lane = 0; lane < P::kWidth; ++lane) in[chunk][lane] = once[lane];
+    }
+  }
+  if (whole) {
+#pragma unroll
+    for (int chunk = 0; chunk < kCount; ++chunk) P::load_pack(args, 0, elements.spot(begin + chunk), in[chunk]);
   } else {
 #pragma unroll
-    for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+    for (int chunk = 0; chunk < kCount; ++chunk) {
 #pragma unroll
-      for (int lane = 0; lane < P::kWidth; ++lane) P::load(args, 0, elements.number(chunk, lane), in[chunk][lane]);
+      for (int lane = 0; lane < P::kWidth; ++lane) {
+        P::load(args, 0, elements.number(begin + chunk, lane), in[chunk][lane]);
+      }
     }
   }
   typename P::Events events;
 #pragma unroll
-  for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+  for (int chunk = 0; chunk < kCount; ++chunk) {
 #pragma unroll
     for (int lane = 0; lane < P::kWidth; ++lane) {
-      const Index index = elements.whole ? elements.start(chunk) + lane : elements.number(chunk, lane);
+      const Index index = whole ? elements.start(begin + chunk) + lane : elements.number(begin + chunk, lane);
       typename P::Events own;
-      P::compute(args, 0, index, in[chunk][lane], out[chunk][lane], own);
-      if (elements.whole || elements.is_real(chunk, lane)) events.add(own);
+      P::compute(args, fixed, 0, index, in[chunk][lane], out[chunk][lane], own);
+      if (whole || elements.is_real(begin + chunk, lane)) events.add(own);
     }
   }
+  unsigned flags = 0;
   if constexpr (P::Events::kWanted) {
+    flags = events.flags;
     if (events.poison != 0) {
 #pragma unroll 1
-      for (int i = 0; i < P::kChunks * P::kWidth; ++i) {
-        if (!elements.is_real(i / P::kWidth, i % P::kWidth)) continue;
-        events.flags |= exact_events<P>(args, 0, elements.start(i / P::kWidth) + i % P::kWidth);
+      for (int i = 0; i < kCount * P::kWidth; ++i) {
+        const int chunk = begin + i / P::kWidth, lane = i % P::kWidth;
+        if (kWhole || elements.is_real(chunk, lane)) flags |= exact_events<P>(args, 0, elements.start(chunk) + lane);
       }
     }
   }
-  if (elements.whole) {
+  if (whole) {
 #pragma unroll
-    for (int chunk = 0; chunk < P::kChunks; ++chunk) P::store_pack(args, 0, elements.spot(chunk), out[chunk]);
+    for (int chunk = 0; chunk < kCount; ++chunk) P::store_pack(args, 0, elements.spot(begin + chunk), out[chunk]);
   } else {
 #pragma unroll
-    for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+    for (int chunk = 0; chunk < kCount; ++chunk) {
 #pragma unroll
       for (int lane = 0; lane < P::kWidth; ++lane) {
-        if (elements.is_real(chunk, lane)) P::store(args, 0, elements.start(chunk) + lane, out[chunk][lane]);
+        if (elements.is_real(begin + chunk, lane)) {
+          P::store(args, 0, elements.start(begin + chunk) + lane, out[chunk][lane]);
+        }
       }
     }
   }
-  if constexpr (P::Events::kWanted) report(events.flags, args.head.fp);
+  return flags;
+}
+
+template <class P>
+__device__ __forceinline__ void run_elements(const typename P::Arguments& args) {
+  const Elements<P> elements(args.head);
+  NoEvents none;
+  const typename P::Fixed fixed = P::fix(args, none);
+  unsigned flags = fixed_events<P>(args);
+  typename P::Inputs once[P::kWidth];
+  if constexpr (P::kTiles) {
+    if (elements.whole) {
+      constexpr int kAtOnce = P::kOnce && P::kChunks > 2 ? 2 : P::kChunks;
+      if constexpr (P::kOnce) P::load_once(args, 0, elements.spot(0), once);
+#pragma unroll 1
+      for (int chunk = 0; chunk < P::kChunks; chunk += kAtOnce) {
+        flags |= run_chunks<P, kAtOnce, true>(args, fixed, elements, chunk, once);
+      }
+    } else {
+#pragma unroll 1
+      for (int chunk = 0; chunk < P::kChunks; ++chunk) {
+        flags |= run_chunks<P, 1, false>(args, fixed, elements, chunk, once);
+      }
+    }
+  } else {
+    flags |= run_chunks<P, P::kChunks, false>(args, fixed, elements, 0, once);
+  }
+  if constexpr (P::Events::kWanted) report(flags, args.head.fp);
 }
 
 // ---- reductions: rows and columns as in fast_reduce.cuh, with a computed value in the place of the load
@@ -506,6 +593,8 @@ __device__ __noinline__ std::uint32_t look_again(const typename P::Arguments& ar
   using Index = typename P::Index;
   constexpr Index kTile = static_cast<Index>(kGroup) * P::kWidth * P::kChunks;
   std::uint32_t seen = 0;
+  NoEvents none;
+  const typename P::Fixed fixed = P::fix(args, none);
 #pragma unroll 1
   for (Index tile = share.group * kTile; tile < share.length; tile += share.groups * kTile) {
 #pragma unroll 1
@@ -516,37 +605,49 @@ __device__ __noinline__ std::uint32_t look_again(const typename P::Arguments& ar
       typename P::Outputs out;
       NoEvents events;
       P::load(args, share.result, index, in);
-      P::compute(args, share.result, index, in, out, events);
+      P::compute(args, fixed, share.result, index, in, out, events);
       seen |= fold::look_at(out.value);
     }
   }
   return seen;
 }
 
-/// Folds the thread's share: kWidth neighbours, kChunks times in flight.
+/// Folds the thread's share: kWidth neighbours, kChunks times in flight. Past the end a thread computes another element of
+/// the row again, whose events are no others.
 template <class P, int kGroup>
-__device__ __forceinline__ void fold_share(const typename P::Arguments& args, const Share<typename P::Index>& share,
-                                           PartialOf<P>& total, unsigned& flags) {
+__device__ __forceinline__ void fold_share(const typename P::Arguments& args, const typename P::Fixed& fixed,
+                                           const Share<typename P::Index>& share, PartialOf<P>& total,
+                                           unsigned& flags) {
   using Index = typename P::Index;
   using F = Fold<P::kFold, typename P::Value>;
   constexpr int kWidth = P::kWidth, kChunks = P::kChunks;
   constexpr int kLanes = kWidth < 4 ? kWidth : 4;  // independent folds: additions do not wait for each other
   constexpr Index kStep = static_cast<Index>(kGroup) * kWidth;
   const Index result = share.result, length = share.length;
-  const Index first = share.group * (kStep * kChunks) + static_cast<Index>(share.member) * kWidth;
+  const Index first_tile = share.group * (kStep * kChunks), own_offset = static_cast<Index>(share.member) * kWidth;
+  const Index first = first_tile + own_offset;
   typename F::State lanes[kLanes];
   bool fresh = true;
-  for (Index at = first; at < length; at += share.groups * (kStep * kChunks)) {
+  for (Index tile = first_tile; tile < length; tile += share.groups * (kStep * kChunks)) {
+    const Index at = tile + own_offset;
     typename P::Inputs in[kChunks][kWidth];
     typename P::Outputs out[kChunks][kWidth];
     const auto number = [&](int chunk, int lane) {  // past the end: the last pack, or the last element
       const Index start = at + chunk * kStep;
       return P::kWholePacks ? min(start, length - kWidth) + lane : min(start + lane, length - 1);
     };
+    const auto is_real = [&](int chunk, int lane) {
+      return P::kWholePacks ? at + chunk * kStep < length : at + chunk * kStep + lane < length;
+    };
+    const std::uint64_t policy = cache_policy(P::kPasses && static_cast<std::int64_t>(tile) < args.head.keep);
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       if (P::kWholePacks || at + chunk * kStep + kWidth <= length) {
-        P::load_pack(args, result, number(chunk, 0), in[chunk]);
+        if constexpr (P::kPasses) {
+          P::load_pack(args, result, Passing<Index>{number(chunk, 0), policy}, in[chunk]);
+        } else {
+          P::load_pack(args, result, number(chunk, 0), in[chunk]);
+        }
       } else {
 #pragma unroll
         for (int lane = 0; lane < kWidth; ++lane) P::load(args, result, number(chunk, lane), in[chunk][lane]);
@@ -558,8 +659,8 @@ __device__ __forceinline__ void fold_share(const typename P::Arguments& args, co
 #pragma unroll
       for (int lane = 0; lane < kWidth; ++lane) {
         typename P::Events own;
-        P::compute(args, result, number(chunk, lane), in[chunk][lane], out[chunk][lane], own);
-        if (at + chunk * kStep + lane < length) events.add(own);
+        P::compute(args, fixed, result, number(chunk, lane), in[chunk][lane], out[chunk][lane], own);
+        if (!P::kStores || is_real(chunk, lane)) events.add(own);  // what is stored may have replaced that element
       }
     }
     if constexpr (P::Events::kWanted) {
@@ -590,7 +691,7 @@ __device__ __forceinline__ void fold_share(const typename P::Arguments& args, co
         auto& state = lanes[lane % kLanes];
         if (chunk == 0 && lane < kLanes && fresh) {
           state = F::first(out[chunk][lane].value);  // past the end: left out when the lanes are merged
-        } else if (start + lane < length) {
+        } else if (is_real(chunk, lane)) {
           F::add(state, out[chunk][lane].value);
         }
         forget<P>(state);
@@ -618,29 +719,38 @@ __device__ __forceinline__ void fold_rows(const typename P::Arguments& args) {
   using Index = typename P::Index;
   constexpr int kGroups = kFoldThreads / kGroup;
   const int member = threadIdx.x % kGroup;
-  const std::int64_t pieces = args.head.size * args.head.segments;
-  unsigned flags = 0;
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kGroups; first < pieces;
-       first += static_cast<std::int64_t>(gridDim.x) * kGroups) {
-    const std::int64_t piece = first + threadIdx.x / kGroup;
+  NoEvents none;
+  const typename P::Fixed fixed = P::fix(args, none);
+  unsigned flags = fixed_events<P>(args);
+  const auto segments = static_cast<Index>(args.head.segments), length = static_cast<Index>(args.head.length);
+  if constexpr (P::kSingle) {
     PartialOf<P> partial;
-    std::int64_t result = 0, segment = 0;
-    if (piece < pieces) {
-      result = args.head.segments == 1 ? piece : piece / args.head.segments;
-      segment = piece - result * args.head.segments;
-      fold_share<P, kGroup>(args,
-                            {static_cast<Index>(result), static_cast<Index>(segment),
-                             static_cast<Index>(args.head.segments), static_cast<Index>(args.head.length), member},
-                            partial, flags);
+    fold_share<P, kGroup>(args, fixed, {0, static_cast<Index>(blockIdx.x), segments, length, member}, partial, flags);
+    fold_block(partial);
+    if (member == 0) flags |= leave<P>(args, 0, blockIdx.x, partial);
+    flags |= finish_if_last<P>(args);
+  } else {
+    const std::int64_t pieces = args.head.size * args.head.segments;
+    for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kGroups; first < pieces;
+         first += static_cast<std::int64_t>(gridDim.x) * kGroups) {
+      const std::int64_t piece = first + threadIdx.x / kGroup;
+      PartialOf<P> partial;
+      std::int64_t result = 0, segment = 0;
+      if (piece < pieces) {
+        result = args.head.segments == 1 ? piece : piece / args.head.segments;
+        segment = piece - result * args.head.segments;
+        fold_share<P, kGroup>(args, fixed,
+                              {static_cast<Index>(result), static_cast<Index>(segment), segments, length, member},
+                              partial, flags);
+      }
+      if constexpr (kGroup == 32) {
+        fold_warp(partial);
+      } else {
+        fold_block(partial);
+      }
+      if (member == 0 && piece < pieces) flags |= leave<P>(args, result, segment, partial);
     }
-    if constexpr (kGroup == 32) {
-      fold_warp(partial);
-    } else {
-      fold_block(partial);
-    }
-    if (member == 0 && piece < pieces) flags |= leave<P>(args, result, segment, partial);
   }
-  if constexpr (P::kSingle) flags |= finish_if_last<P>(args);
   if constexpr (P::Events::kWanted) report(flags, args.head.fp);
 }
 
@@ -657,7 +767,9 @@ __device__ __forceinline__ void fold_columns(const typename P::Arguments& args) 
   const int x = threadIdx.x & (width - 1);
   const int y = threadIdx.x >> head.x_log2;
   const int height = kFoldThreads >> head.x_log2;
-  unsigned flags = 0;
+  NoEvents none;
+  const typename P::Fixed fixed = P::fix(args, none);
+  unsigned flags = fixed_events<P>(args);
 
   // A piece is (batch, group of columns, segment), segments slowest: neighbouring blocks read neighbouring memory.
   const std::int64_t groups = head.column_groups * head.batches;
@@ -687,7 +799,7 @@ __device__ __forceinline__ void fold_columns(const typename P::Arguments& args) 
       for (int chunk = 0; chunk < kChunks; ++chunk) {
 #pragma unroll
         for (int lane = 0; lane < kWidth; ++lane) {
-          P::compute(args, result + lane, min(at + chunk * height, end - 1), in[chunk][lane], out[chunk][lane], events);
+          P::compute(args, fixed, result + lane, min(at + chunk * height, end - 1), in[chunk][lane], out[chunk][lane], events);
         }
       }
       if constexpr (P::Events::kWanted) {

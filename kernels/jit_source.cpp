@@ -2,12 +2,16 @@
 //
 // The source is one structure, `Fused`, and the kernels that hand it to the loops of jit_prelude.cuh. Its members:
 //
-//     constants    kThreads, kWidth, kChunks; of elements kTiles, kSpots; of a reduction kFold, kFoldSlot, kHasInitial,
-//     kStores, kSingle and
-//                  kWholePacks (its length is a multiple of kWidth)
+//     constants    kThreads, kWidth, kChunks, kFixedEvents; of elements kTiles, kSpots; of a reduction kFold,
+//     kFoldSlot,
+//                  kHasInitial, kStores, kSingle, kPasses (loads by a cache policy) and kWholePacks (its length is a
+//                  multiple of kWidth)
 //     types        Index, Arguments, Events, Value; Inputs (a member a loaded operand) and Outputs (a member a store)
+//     fix          what is the same for all elements, computed once by each thread: Fixed
 //     load         one element's inputs, at (outer, inner)
-//     load_pack    those of kWidth neighbours: along inner, or along outer in columns
+//     load_pack    those of kWidth neighbours: along inner, or along outer in columns; but for what load_once loads,
+//     where
+//                  the rows of a tile share something (kOnce)
 //     compute      the instructions, once for each element: SSA, a C++ variable an instruction
 //     store, store_pack, store_result
 //
@@ -40,9 +44,12 @@ const char* c_type(DType type) {
 
 class Writer {
  public:
-  Writer(const Program& program, const JitPlan& plan) : program_(program), plan_(plan) {}
+  Writer(const Program& program, const JitPlan& plan) : program_(program), plan_(plan) {
+    std::fill(std::begin(twin_), std::end(twin_), -1);
+  }
 
   JitSource write() {
+    if (plan_.n_stages == 0) find_fixed();
     find_moves();
     if (plan_.events) find_covered();
     if (plan_.n_stages > 0) {
@@ -53,8 +60,13 @@ class Writer {
     }
     write_head();
     write_place();
+    write_fix();
     write_load();
-    write_load_pack();
+    active_ = ~once();
+    write_load_pack("load_pack");
+    active_ = once();
+    if (once() != 0) write_load_pack("load_once");
+    active_ = ~0u;
     write_compute();
     write_store();
     write_store_pack();
@@ -117,9 +129,41 @@ class Writer {
     return rows;
   }
 
+  /// Fills fixed_: instructions whose value is the same for all elements; and twin_. Not of row programs.
+  void find_fixed() {
+    int holds[kMaxRegisters];  // the instruction whose value the register has
+    std::fill(std::begin(holds), std::end(holds), -1);
+    for (int i = 0; i < program_.n_instructions; ++i) {
+      const Instruction& in = program_.instructions[i];
+      if (in.op == Op::kStore || in.dst >= kMaxRegisters) continue;
+      const std::uint8_t inputs[] = {in.a, in.b, in.c};
+      const auto* end = inputs + inputs_of(in);
+      const auto fixed = [&](int reg) { return reg < kMaxRegisters && holds[reg] >= 0 && fixed_[holds[reg]]; };
+      if (in.op == Op::kLoad) {
+        fixed_[i] = plan_.operands[in.a].outer == JitPart::kFixed && plan_.operands[in.a].inner == JitPart::kFixed;
+      } else {
+        fixed_[i] = in.op == Op::kConst || (in.op != Op::kIndex && std::all_of(inputs, end, fixed));
+      }
+      if (is_sine(in)) {
+        source_[i] = holds[in.a];
+        for (int j = 0; j < i; ++j) {
+          const Instruction& other = program_.instructions[j];
+          if (is_sine(other) && other.op != in.op && other.type == in.type && source_[j] == source_[i] && twin_[j] < 0)
+            twin_[i] = j, twin_[j] = i;
+        }
+      }
+      holds[in.dst] = i;
+    }
+  }
+  /// Sine and cosine of one number share the reduction of their argument.
+  static bool is_sine(const Instruction& in) {
+    return (in.op == Op::sin || in.op == Op::cos) && (in.type == DType::kF32 || in.type == DType::kF64);
+  }
+
   void find_moves() {
     for (int i = 0; i < program_.n_instructions; ++i) {
       const Instruction& in = program_.instructions[i];
+      if (fixed_[i] && in.op == Op::kLoad) continue;
       if (in.op == Op::kLoad && (loaded_ >> in.a & 1) == 0 && fold_of(in.a) < 0) {
         loaded_ |= 1u << in.a;
         loads_.push_back(in.a);
@@ -208,9 +252,14 @@ class Writer {
     line("struct Fused {");
     line("  static constexpr int kThreads = %d, kWidth = %d, kChunks = %d;", jit_threads(plan_), plan_.width,
          plan_.chunks);
+    bool events = false;
+    for (int i = 0; i < program_.n_instructions; ++i) {
+      events = events || (fixed_[i] && watched(program_.instructions[i]));
+    }
+    line("  static constexpr bool kFixedEvents = %s;", events ? "true" : "false");
     if (!folds()) {
-      line("  static constexpr bool kTiles = %s, kSpots = %s;", plan_.tiles ? "true" : "false",
-           has_spots() ? "true" : "false");
+      line("  static constexpr bool kTiles = %s, kSpots = %s, kOnce = %s;", plan_.tiles ? "true" : "false",
+           has_spots() ? "true" : "false", once() != 0 ? "true" : "false");
     }
     line("  using Index = %s;", plan_.wide_index ? "std::uint64_t" : "std::uint32_t");
     line("  using Offset = %s;", plan_.wide_offset ? "std::int64_t" : "std::int32_t");
@@ -224,6 +273,7 @@ class Writer {
       line("  static constexpr bool kHasInitial = %s, kStores = %s, kSingle = %s, kWholePacks = %s;",
            plan_.has_initial ? "true" : "false", stores_.empty() ? "false" : "true", plan_.single ? "true" : "false",
            plan_.whole_rows ? "true" : "false");
+      line("  static constexpr bool kPasses = %s;", passes() ? "true" : "false");
     }
     line("  struct Inputs {");
     for (const int k : loads_) line("    %s x%d;", c_type(plan_.operands[k].dtype), k);
@@ -268,6 +318,11 @@ class Writer {
   }
   /// Elements of tiles over two dimensions come with their coordinates: nothing is divided, and what does not depend on
   /// the row is loaded once for all rows of the tile.
+  std::uint32_t once() const {
+    std::uint32_t operands = 0;
+    for (const int k : loads_) operands |= (has_spots() && plan_.operands[k].once ? 1u : 0u) << k;
+    return operands;
+  }
   bool has_spots() const { return plan_.tiles && plan_.n_inner == 2; }
 
   static std::string offset(const std::string& index, int k, int d) {
@@ -337,7 +392,40 @@ class Writer {
          columns() ? "outer + lane, inner" : "outer, inner + lane");
   }
 
+  // ---- what is fixed
+
+  void write_fix() {
+    line("  struct Fixed {");
+    for (int i = 0; i < program_.n_instructions; ++i) {
+      const Instruction& in = program_.instructions[i];
+      if (fixed_[i] && in.op != Op::kConst) line("    %s v%d;", c_type(result_of(in)), i);
+    }
+    line("  };");
+    line("  template <class E>");
+    line("  static __device__ __forceinline__ Fixed fix(const Arguments& args, [[maybe_unused]] E& events) {");
+    line("    [[maybe_unused]] const Place at = place(args, 0, static_cast<Index>(0));");
+    line("    Fixed fixed;");
+    for (int i = 0; i < program_.n_instructions; ++i) {
+      const Instruction& in = program_.instructions[i];
+      if (!fixed_[i]) continue;
+      if (in.op == Op::kLoad) {
+        line("    const %s v%d = load_element<%s>(%s);", c_type(in.type), i, element(in.a).c_str(),
+             address(in.a).c_str());
+        write(in.dst, in.type, "v" + std::to_string(i));
+      } else {
+        write_instruction(i, nullptr);
+      }
+      if (in.op != Op::kConst) line("    fixed.v%d = v%d;", i, i);
+    }
+    line("    return fixed;");
+    line("  }");
+    for (Variable& variable : registers_) variable = {};
+  }
+
   // ---- loads
+
+  /// A reduction of all elements to one: what it reads is not read again soon.
+  bool passes() const { return plan_.single && stores_.empty(); }
 
   /// The arguments of load_element and store_element.
   std::string element(int k) const {
@@ -358,18 +446,18 @@ class Writer {
   /// Stages load what they read, all others everything.
   bool is_active(int operand) const { return (active_ >> operand & 1) != 0; }
 
-  void write_load_pack() {
+  void write_load_pack(const char* name) {
     line("  template <class I>");
-    line("  static __device__ __forceinline__ void load_pack(const Arguments& args, Index outer, I inner,");
+    line("  static __device__ __forceinline__ void %s(const Arguments& args, Index outer, I %s,", name,
+         passes() ? "by" : "inner");
     line("                                                   Inputs (&in)[kWidth]) {");
+    if (passes()) line("    const Index inner = by.number;");
     line("    [[maybe_unused]] const Place at = place(args, outer, inner);");
     write_places();
-    const bool passes = plan_.single && stores_.empty();
-    if (passes) line("    const bool keep = static_cast<std::int64_t>(inner) < args.head.keep;");
     for (const int k : loads_) {  // all loads before the first use
       if (is_active(k) && plan_.operands[k].pack) {
-        line("    const auto p%d = kernels::%s<%s, kWidth>(%s%s);", k, passes ? "load_passing" : "load_pack",
-             c_type(plan_.operands[k].dtype), address(k).c_str(), passes ? ", keep" : "");
+        line("    const auto p%d = kernels::%s<%s, kWidth>(%s%s);", k, passes() ? "load_passing" : "load_pack",
+             c_type(plan_.operands[k].dtype), address(k).c_str(), passes() ? ", by.policy" : "");
       }
     }
     line("#pragma unroll");
@@ -411,10 +499,17 @@ class Writer {
 
   void write_compute() {
     line("  template <class E>");
-    line("  static __device__ __forceinline__ void compute(const Arguments& args, Index outer, Index inner,");
-    line("                                                 const Inputs& in, Outputs& out, E& events) {");
+    line("  static __device__ __forceinline__ void compute(const Arguments& args, const Fixed& fixed, Index outer,");
+    line("                                                 Index inner, const Inputs& in, Outputs& out, E& events) {");
     int stores = 0;
-    for (int i = 0; i < program_.n_instructions; ++i) write_instruction(i, &stores);
+    for (int i = 0; i < program_.n_instructions; ++i) {
+      const Instruction& in = program_.instructions[i];
+      if (fixed_[i] && in.op != Op::kConst) {
+        write(in.dst, result_of(in), "fixed.v" + std::to_string(i));
+      } else {
+        write_instruction(i, &stores);
+      }
+    }
     if (folds()) line("    out.value = %s;", read(plan_.fold_value, plan_.fold_type).c_str());
     line("  }");
   }
@@ -446,7 +541,7 @@ class Writer {
         ++*stores;
         return;
       default:
-        return write_ufunc(in, name, covered);
+        return write_ufunc(i, name, covered);
     }
   }
 
@@ -460,15 +555,24 @@ class Writer {
     write(in.dst, in.to, name);
   }
 
-  void write_ufunc(const Instruction& in, const std::string& name, const char* covered) {
+  void write_ufunc(int i, const std::string& name, const char* covered) {
+    const Instruction& in = program_.instructions[i];
     const OpInfo& info = op_info(in.op);
     const DType result = op_result_type(in.op, in.type);
     const std::string a = read(in.a, in.type);
     const DType b_type = in.op == Op::ldexp ? DType::kI64 : in.type;
     const std::string b = info.n_inputs > 1 ? read(in.b, b_type) : a;
     const std::string c = info.n_inputs > 2 ? read(in.c, in.type) : a;
-    line("    const %s %s = UfuncRow<Op::%s>::apply<%s>(%s, %s, %s);", c_type(result), name.c_str(), info.name,
-         c_type(in.type), a.c_str(), b.c_str(), c.c_str());
+    const int twin = twin_[i];
+    if (twin >= 0) {
+      if (twin > i) {
+        line("    const SineCosine<%s> both%d = sine_cosine(%s);", c_type(in.type), i, a.c_str());
+      }
+      line("    const %s %s = both%d.%s;", c_type(result), name.c_str(), std::min(i, twin), info.name);
+    } else {
+      line("    const %s %s = UfuncRow<Op::%s>::apply<%s>(%s, %s, %s);", c_type(result), name.c_str(), info.name,
+           c_type(in.type), a.c_str(), b.c_str(), c.c_str());
+    }
     if (watched(in)) {
       line("    events.template see<Op::%s, %s, %d, %s>(%s, %s, %s);", info.name, c_type(in.type), in.fp_slot, covered,
            name.c_str(), a.c_str(), b.c_str());
@@ -621,7 +725,7 @@ class Writer {
     line("  };");
     write_place();
     write_load();
-    write_load_pack();
+    write_load_pack("load_pack");
     for (int s = 0; s < plan_.n_stages; ++s) write_stage(s);
     text_ += "  using Stages = StageList<";
     for (int s = 0; s < plan_.n_stages; ++s) text_ += (s > 0 ? ", Stage" : "Stage") + std::to_string(s);
@@ -659,7 +763,7 @@ class Writer {
       line("  using Value = char;");
     }
     write_load();
-    write_load_pack();
+    write_load_pack("load_pack");
     write_stage_code(s, begin, false);
     if (plan_.held) write_stage_code(s, begin, true);
     write_store();
@@ -704,9 +808,10 @@ class Writer {
     const int words = most_alive() * plan_.width * (plan_.fold_dims > 0 ? 1 : std::min<int>(plan_.chunks, 2));
     if (words <= 40) return 4;  // 64 registers
     // Where computing takes longer than loading, threads that hide each other's latency are worth more than registers.
-    if (!folds() && cost() > 100) return 5;  // 48
-    if (words <= 56) return 3;               // 80
-    return words <= 80 ? 2 : 1;              // 128, 255
+    // Of doubles, even if some are spilled; the functions of floats need few registers, but not so few.
+    if (!folds() && cost() > 100) return has_wide_values() ? 5 : 4;  // 48 registers, or 64
+    if (words <= 56) return 3;                                       // 80
+    return words <= 80 ? 2 : 1;                                      // 128, 255
   }
   /// The same for a row program, whose threads have what they hold besides what they compute with.
   int row_blocks_at_once() const {
@@ -719,6 +824,10 @@ class Writer {
     }
     const int registers = 24 + static_cast<int>(bytes / 4) * plan_.width * plan_.chunks;
     return std::clamp(65536 / (registers * plan_.threads), 1, 2048 / plan_.threads);
+  }
+  bool has_wide_values() const {
+    const Instruction* const end = program_.instructions + program_.n_instructions;
+    return std::any_of(program_.instructions, end, [](const Instruction& in) { return itemsize(in.type) > 4; });
   }
   int cost() const {
     int sum = 0;
@@ -783,6 +892,9 @@ class Writer {
   std::uint32_t loaded_ = 0;
   std::uint32_t active_ = ~0u;                                 ///< operands that load and load_pack load
   std::size_t first_store_ = 0, end_store_ = ~std::size_t{0};  ///< of stores_, those that store and store_pack store
+  bool fixed_[kMaxInstructions] = {};                          ///< the same for all elements; of row programs, none
+  int twin_[kMaxInstructions];         ///< the cosine of a sine's argument and the other way round, or -1
+  int source_[kMaxInstructions] = {};  ///< of a sine or cosine: the instruction of its argument
   int first_[kMaxInstructions] = {}, stage_of_[kMaxInstructions] = {};
   bool kept_[kMaxInstructions] = {};
   bool nd_outer_ = false, nd_inner_ = false;

@@ -305,6 +305,64 @@ TEST_F(JitTest, EventsGoToTheirSlots) {
   EXPECT_EQ(c.compiled.words, expected);
 }
 
+/// Sine and cosine of one number are computed together: the bits stay those of the interpreter, that has them one by
+/// one.
+TEST_F(JitTest, SineAndCosineOfOneNumber) {
+  for (const DType type : {DType::kF16, DType::kF32, DType::kF64, DType::kC128}) {
+    Pair c({kCount});
+    c.contiguous(type, values(type, kCount, 12));
+    const int sines = c.output(type), cosines = c.output(type), more = c.output(type);
+    c.add(make(Op::kLoad, type, 0, 0));
+    c.add(make(Op::cos, type, 2, 0));
+    c.add(make(Op::sin, type, 4, 0));
+    c.add(make(Op::kStore, type, 0, 4, sines));
+    c.add(make(Op::kStore, type, 0, 2, cosines));
+    c.add(make(Op::sin, type, 4, 2));  // of another number
+    c.add(make(Op::kStore, type, 0, 4, more));
+    expect_same(c);
+  }
+}
+
+/// Found by the fuzzer: a sum of everything, with packs, whose neighbours lie in different rows of another operand.
+TEST_F(JitTest, SumOfAllWithABroadcastRow) {
+  Pair c({37, 301});
+  const std::int64_t n = 37 * 301;
+  c.operand(DType::kI64, values(DType::kI64, n, 14), {301 * 8, 8});
+  const int row = c.operand(DType::kI32, values(DType::kI32, 301, 15), {0, 4});
+  c.add(make(Op::kLoad, DType::kI64, 0, 0));
+  c.add(make(Op::kLoad, DType::kI32, 1, row));
+  c.add(make_cast(DType::kI32, DType::kI64, 1, 1));
+  c.add(make(Op::multiply, DType::kI64, 0, 0, 1));
+  const int sum = c.operand(DType::kI64, Bytes(8, 0xa5), {0, 0});
+  c.program.reduction = {Op::add, DType::kI64, 2, 0, static_cast<std::uint8_t>(sum), false, false, {}, kNoFpSlot};
+  expect_same(c);
+}
+
+/// What is the same for all elements is computed once, and its events are reported once, from wherever it is.
+TEST_F(JitTest, WhatAllElementsShareKeepsItsEvents) {
+  for (const std::int64_t n : {std::int64_t(1), std::int64_t(5003)}) {
+    Pair c({n});
+    const double zero = 0, one = 1;
+    Bytes scalar(8);
+    std::memcpy(scalar.data(), &one, 8);
+    c.contiguous(DType::kF64, values(DType::kF64, n, 13, false));
+    const int shared = c.operand(DType::kF64, scalar, {0}), out = c.output(DType::kF64);
+    const auto add = [&](Instruction in, int slot) {
+      in.fp_slot = static_cast<std::uint8_t>(slot);
+      c.add(in);
+    };
+    c.add(make(Op::kLoad, DType::kF64, 0, 0));
+    c.add(make(Op::kLoad, DType::kF64, 1, shared));
+    c.add(make(Op::kConst, DType::kF64, 2, c.constant(&zero, 8)));
+    add(make(Op::divide, DType::kF64, 3, 1, 2), 2);  // infinite
+    add(make(Op::minimum, DType::kF64, 3, 3, 1), kNoFpSlot);
+    add(make(Op::multiply, DType::kF64, 4, 0, 3), 4);
+    c.add(make(Op::kStore, DType::kF64, 0, 4, out));
+    expect_same(c);
+    EXPECT_EQ(c.compiled.words[2], kFpDivide);
+  }
+}
+
 TEST_F(JitTest, LanesPastTheEndReportNothing) {
   // x *= 1e200 in place: a lane that repeats an element which was replaced already would see an overflow
   for (const std::int64_t n : {std::int64_t(1), std::int64_t(1025), std::int64_t(5003)}) {

@@ -21,6 +21,7 @@ UPDATES = [np.add, np.subtract, np.maximum, np.minimum]
 REDUCTIONS = ["sum", "max", "min", "any", "all", "mean", "var", "argmax"]
 DTYPES = [np.float64, np.float32, np.int64, np.int32, np.bool_, np.float64]
 CODES = 40
+SHIFT = 0.0070710678
 SLICES = [np.s_[1:], np.s_[:-1], np.s_[::2], np.s_[::-1], np.s_[1:-1], np.s_[1:4], np.s_[...], np.s_[::-2]]
 
 
@@ -85,7 +86,10 @@ def step(pool, seen, code, i, j, k):
     elif code == 10:
         axis = (k // 8) % a.ndim
         pool.append(
-            np.atleast_1d(tame(np.floor(numeric(getattr(a, REDUCTIONS[k % 8])(axis=axis, keepdims=k % 3 == 0)))))
+            # the shift: variances of whole numbers are whole numbers at times, but for their last bit
+            np.atleast_1d(
+                tame(np.floor(numeric(getattr(a, REDUCTIONS[k % 8])(axis=axis, keepdims=k % 3 == 0)) + SHIFT))
+            )
         )
     elif code == 11:
         seen.append(float(getattr(a, REDUCTIONS[k % 8])()))
