@@ -323,6 +323,21 @@ TEST_F(JitTest, SineAndCosineOfOneNumber) {
   }
 }
 
+/// Found by the fuzzer: a sum of everything, with packs, whose neighbours lie in different rows of another operand.
+TEST_F(JitTest, SumOfAllWithABroadcastRow) {
+  Pair c({37, 301});
+  const std::int64_t n = 37 * 301;
+  c.operand(DType::kI64, values(DType::kI64, n, 14), {301 * 8, 8});
+  const int row = c.operand(DType::kI32, values(DType::kI32, 301, 15), {0, 4});
+  c.add(make(Op::kLoad, DType::kI64, 0, 0));
+  c.add(make(Op::kLoad, DType::kI32, 1, row));
+  c.add(make_cast(DType::kI32, DType::kI64, 1, 1));
+  c.add(make(Op::multiply, DType::kI64, 0, 0, 1));
+  const int sum = c.operand(DType::kI64, Bytes(8, 0xa5), {0, 0});
+  c.program.reduction = {Op::add, DType::kI64, 2, 0, static_cast<std::uint8_t>(sum), false, false, {}, kNoFpSlot};
+  expect_same(c);
+}
+
 /// What is the same for all elements is computed once, and its events are reported once, from wherever it is.
 TEST_F(JitTest, WhatAllElementsShareKeepsItsEvents) {
   for (const std::int64_t n : {std::int64_t(1), std::int64_t(5003)}) {

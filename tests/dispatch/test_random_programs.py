@@ -21,7 +21,7 @@ UPDATES = [np.add, np.subtract, np.maximum, np.minimum]
 REDUCTIONS = ["sum", "max", "min", "any", "all", "mean", "var", "argmax"]
 DTYPES = [np.float64, np.float32, np.int64, np.int32, np.bool_, np.float64]
 CODES = 40
-OFF_ROUNDING = 0.3819660113  # irrational: no mean or variance of small integers lies within rounding of where floor jumps
+SHIFT = 0.0070710678
 SLICES = [np.s_[1:], np.s_[:-1], np.s_[::2], np.s_[::-1], np.s_[1:-1], np.s_[1:4], np.s_[...], np.s_[::-2]]
 
 
@@ -86,8 +86,9 @@ def step(pool, seen, code, i, j, k):
     elif code == 10:
         axis = (k // 8) % a.ndim
         pool.append(
+            # the shift: variances of whole numbers are whole numbers at times, but for their last bit
             np.atleast_1d(
-                tame(np.floor(numeric(getattr(a, REDUCTIONS[k % 8])(axis=axis, keepdims=k % 3 == 0)) + OFF_ROUNDING))
+                tame(np.floor(numeric(getattr(a, REDUCTIONS[k % 8])(axis=axis, keepdims=k % 3 == 0)) + SHIFT))
             )
         )
     elif code == 11:
