@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kOldestDriver = 12000;
 constexpr int kOldestRelease = 525;  // of the drivers for CUDA 12.0
-constexpr int kDeviceOrdinal = 0;  // CUDA_VISIBLE_DEVICES chooses which GPU that is
+constexpr int kDeviceOrdinal = 0;    // CUDA_VISIBLE_DEVICES chooses which GPU that is
 
 /// The driver's own calls for the current context: the runtime has no push and pop.
 struct ContextCalls {

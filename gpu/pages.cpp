@@ -136,20 +136,21 @@ bool is_traced() {
   return false;
 }
 
-/// Of the loaded object that holds `marker`, discards the segments nobody can have written to. What the loader relocates
-/// is in writable segments.
+/// Of the loaded object that holds `marker`, discards the segments nobody can have written to. What the loader
+/// relocates is in writable segments.
 int release_segments(dl_phdr_info* object, std::size_t, void* marker) {
   const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
   const auto address = reinterpret_cast<std::uintptr_t>(marker);
   const auto each = [&](auto visit) {
     for (int i = 0; i < object->dlpi_phnum; ++i) {
-      const ElfW(Phdr)& segment = object->dlpi_phdr[i];
+      const ElfW(Phdr) & segment = object->dlpi_phdr[i];
       const std::uintptr_t base = object->dlpi_addr + segment.p_vaddr;
       if (segment.p_type == PT_LOAD && visit(segment, base)) return true;
     }
     return false;
   };
-  if (!each([&](const auto& s, std::uintptr_t base) { return address >= base && address < base + s.p_memsz; })) return 0;
+  if (!each([&](const auto& s, std::uintptr_t base) { return address >= base && address < base + s.p_memsz; }))
+    return 0;
   each([&](const auto& s, std::uintptr_t base) {
     if ((s.p_flags & PF_W) != 0) return false;
     void* begin = reinterpret_cast<void*>(base & ~(page - 1));

@@ -33,8 +33,8 @@ bool reset(void* base, std::size_t bytes) noexcept;
 bool fill_reserve() noexcept;
 bool spend_reserve() noexcept;
 
-/// Takes the pages of this library's code and constants out of the process: what start-up alone needed stays out, the rest
-/// comes back from the page cache when it is touched. Not under a debugger, whose breakpoints lie in such pages.
+/// Takes the pages of this library's code and constants out of the process: what start-up alone needed stays out, the
+/// rest comes back from the page cache when it is touched. Not under a debugger, whose breakpoints lie in such pages.
 void release_own_code() noexcept;
 
 std::uint64_t calls() noexcept;

@@ -173,8 +173,7 @@ __global__ void __launch_bounds__(kWarps * 32) add_weights(const __grid_constant
     const std::int64_t size = max(kPiece, (length + args.pieces - 1) / args.pieces);
     const std::int64_t end = min(length, (piece + 1) * size);
     double sum = 0, lost = 0;
-    for (std::int64_t at = piece * size + lane; at < end; at += 32)
-      add_exactly(sum, lost, args.weights[first + at]);
+    for (std::int64_t at = piece * size + lane; at < end; at += 32) add_exactly(sum, lost, args.weights[first + at]);
     for (int half = 16; half > 0; half /= 2) {
       const double other = __shfl_down_sync(0xffffffffu, sum, half);
       lost += __shfl_down_sync(0xffffffffu, lost, half);
@@ -229,8 +228,8 @@ void add_by_bin(const BinCount& task, Launcher& launcher, Workspace& workspace) 
   launcher.launch(reinterpret_cast<const void*>(&find_starts), grid_for(args.bins + 1, kThreads, launcher), kThreads, 0,
                   args);
   if (args.done >= 0) {
-    launcher.launch(reinterpret_cast<const void*>(&add_short_bins), grid_for(args.bins, kThreads, launcher), kThreads, 0,
-                    args);
+    launcher.launch(reinterpret_cast<const void*>(&add_short_bins), grid_for(args.bins, kThreads, launcher), kThreads,
+                    0, args);
   }
   launcher.launch(reinterpret_cast<const void*>(&add_weights), grid_for(args.bins * args.pieces, kWarps, launcher),
                   kWarps * 32, 0, args);

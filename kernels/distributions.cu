@@ -11,7 +11,8 @@ GPUSHIM_HD inline PhiloxWords philox_block([[maybe_unused]] std::uint64_t key, [
                                            [[maybe_unused]] std::uint32_t round) {
 #if defined(__CUDA_ARCH__)
   const uint4 counter{static_cast<unsigned>(index), static_cast<unsigned>(index >> 32), round, 0};
-  const uint4 words = curand_Philox4x32_10(counter, uint2{static_cast<unsigned>(key), static_cast<unsigned>(key >> 32)});
+  const uint4 words =
+      curand_Philox4x32_10(counter, uint2{static_cast<unsigned>(key), static_cast<unsigned>(key >> 32)});
   return {{words.x, words.y, words.z, words.w}};
 #else
   return {};  // only kernels draw here

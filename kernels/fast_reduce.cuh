@@ -183,8 +183,9 @@ __device__ __forceinline__ void look_again(State& state, T x) {
 
 constexpr int kLoadsAhead = 4;  ///< 16-byte loads of a thread before the first is used
 
-/// Loads of an array that is read once. What lies below `keep_below` stays in the L2 cache as long as any data does; the
-/// rest passes through it and evicts nothing but itself, so that the next reader of the array finds its beginning there.
+/// Loads of an array that is read once. What lies below `keep_below` stays in the L2 cache as long as any data does;
+/// the rest passes through it and evicts nothing but itself, so that the next reader of the array finds its beginning
+/// there.
 class StreamingLoads {
  public:
   __device__ __forceinline__ explicit StreamingLoads(std::uintptr_t keep_below) : keep_below_(keep_below) {

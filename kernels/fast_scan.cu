@@ -287,10 +287,11 @@ bool find_kernels(Op op, DType type, ScanKernels* kernels) {
   GPUSHIM_PAIR(add, kI32)
   GPUSHIM_PAIR(add, kI64)
   GPUSHIM_PAIR(add, kU64)
-  GPUSHIM_PAIR(add, kF16) GPUSHIM_PAIR(add, kF32) GPUSHIM_PAIR(add, kF64) GPUSHIM_PAIR(add, kC64)
-      GPUSHIM_PAIR(add, kC128) GPUSHIM_PAIR(multiply, kI64) GPUSHIM_PAIR(multiply, kF32) GPUSHIM_PAIR(multiply, kF64)
-          GPUSHIM_PAIR(maximum, kI64) GPUSHIM_PAIR(maximum, kF32) GPUSHIM_PAIR(maximum, kF64)
-              GPUSHIM_PAIR(minimum, kI64) GPUSHIM_PAIR(minimum, kF32) GPUSHIM_PAIR(minimum, kF64)
+  GPUSHIM_PAIR(add, kF16)
+  GPUSHIM_PAIR(add, kF32) GPUSHIM_PAIR(add, kF64) GPUSHIM_PAIR(add, kC64) GPUSHIM_PAIR(add, kC128)
+      GPUSHIM_PAIR(multiply, kI64) GPUSHIM_PAIR(multiply, kF32) GPUSHIM_PAIR(multiply, kF64) GPUSHIM_PAIR(maximum, kI64)
+          GPUSHIM_PAIR(maximum, kF32) GPUSHIM_PAIR(maximum, kF64) GPUSHIM_PAIR(minimum, kI64)
+              GPUSHIM_PAIR(minimum, kF32) GPUSHIM_PAIR(minimum, kF64)
 #undef GPUSHIM_PAIR
                   return false;
 }

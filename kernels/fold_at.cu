@@ -1,10 +1,11 @@
 // ufunc.at on CUDA: host and device.
 //
-// Every position gets its operands in the order of the index arrays, so results are NumPy's bits. The operands (or, where
-// they are large or have a subspace beside them, their numbers) are sorted by position, stably; then a warp goes through
-// those of one position, one after the other: its lanes fetch 32 operands at a time. Beside a subspace there is a thread for
-// each of its elements instead. Where positions are all different, nothing is sorted. Integer sums need no order: they are
-// atomic additions. Runs of many operands are left to fold_long.cu, where the operation allows to group them.
+// Every position gets its operands in the order of the index arrays, so results are NumPy's bits. The operands (or,
+// where they are large or have a subspace beside them, their numbers) are sorted by position, stably; then a warp goes
+// through those of one position, one after the other: its lanes fetch 32 operands at a time. Beside a subspace there is
+// a thread for each of its elements instead. Where positions are all different, nothing is sorted. Integer sums need no
+// order: they are atomic additions. Runs of many operands are left to fold_long.cu, where the operation allows to group
+// them.
 #include "gpu/cuda_error.h"
 #include "kernels/fold_at.cuh"
 #include "kernels/index_kernels.h"
@@ -18,7 +19,8 @@ template <class Key, class Bits>
 __global__ void __launch_bounds__(kThreads) take_positions(const __grid_constant__ FoldArguments args, int itemsize) {
   if (args.at.failed != nullptr && *args.at.failed != 0) return;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.at.fancy_size; i += stride) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.at.fancy_size;
+       i += stride) {
     const Place place = place_of<false, true>(args.at, i);
     static_cast<Key*>(args.keys)[i] = static_cast<Key>(place.slot);
     if (args.numbers != nullptr) args.numbers[i] = static_cast<std::uint32_t>(i);
@@ -29,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) take_positions(const __grid_constant
       const auto* words = reinterpret_cast<const std::uint32_t*>(plain);
       bits = words[0] | static_cast<std::uint64_t>(words[1]) << 32;
     } else {
-      bits = itemsize == 1 ? *reinterpret_cast<const std::uint8_t*>(plain)
+      bits = itemsize == 1   ? *reinterpret_cast<const std::uint8_t*>(plain)
              : itemsize == 2 ? *reinterpret_cast<const std::uint16_t*>(plain)
                              : *reinterpret_cast<const std::uint32_t*>(plain);
     }
@@ -82,8 +84,8 @@ __global__ void __launch_bounds__(kThreads) fold_runs(const __grid_constant__ Fo
   const int lane = threadIdx.x % 32;
   std::uint32_t events = 0;
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x - lane; first < at.fancy_size;
-       first += stride) {
+  for (std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x - lane;
+       first < at.fancy_size; first += stride) {
     const std::int64_t mine = first + lane;
     const bool valid = mine < at.fancy_size;
     const std::uint64_t key = valid ? key_of(args, mine) : ~std::uint64_t(0);
@@ -92,7 +94,8 @@ __global__ void __launch_bounds__(kThreads) fold_runs(const __grid_constant__ Fo
     if (valid) x = sorted_operand<T>(args, mine);
     bool here = head;
     if constexpr (kFoldsPieces<kOp, T>) {
-      if (head && args.long_runs != nullptr && mine + kLongRun < at.fancy_size && key_of(args, mine + kLongRun) == key) {
+      if (head && args.long_runs != nullptr && mine + kLongRun < at.fancy_size &&
+          key_of(args, mine + kLongRun) == key) {
         args.long_runs[atomicAdd(args.n_long_runs, 1u)] = mine;
         here = false;
       }
@@ -149,15 +152,14 @@ struct Kernels {
   bool pieces;
 };
 Kernels find_kernels(Op op, DType type) {
-#define GPUSHIM_FOLD_AT(kOp, T)                                                                                       \
-  case DType::T:                                                                                                      \
-    return {reinterpret_cast<const void*>(&fold_elements<Op::kOp, CType<DType::T>>),                                  \
-            reinterpret_cast<const void*>(&fold_runs<Op::kOp, CType<DType::T>>),                                      \
+#define GPUSHIM_FOLD_AT(kOp, T)                                                      \
+  case DType::T:                                                                     \
+    return {reinterpret_cast<const void*>(&fold_elements<Op::kOp, CType<DType::T>>), \
+            reinterpret_cast<const void*>(&fold_runs<Op::kOp, CType<DType::T>>),     \
             kFoldsPieces<Op::kOp, CType<DType::T>>};
-#define GPUSHIM_FOLD_AT_OP(kOp, TYPES)                                    \
-  case Op::kOp:                                                           \
-    switch (type) { GPUSHIM_TYPES_##TYPES(GPUSHIM_FOLD_AT, kOp) default : \
-        return {}; }
+#define GPUSHIM_FOLD_AT_OP(kOp, TYPES) \
+  case Op::kOp:                        \
+    switch (type) { GPUSHIM_TYPES_##TYPES(GPUSHIM_FOLD_AT, kOp) default : return {}; }
   switch (op) {
     GPUSHIM_FOLDS_AT(GPUSHIM_FOLD_AT_OP)
     default:
@@ -173,7 +175,8 @@ const void* positions_kernel() {
 }
 
 /// Positions in order, with the operands' values where those are small and have no subspace, or with their numbers.
-void sort_operands(FoldArguments& args, const FoldAt& work, std::int64_t slots, Launcher& launcher, Workspace& workspace) {
+void sort_operands(FoldArguments& args, const FoldAt& work, std::int64_t slots, Launcher& launcher,
+                   Workspace& workspace) {
   const std::int64_t n = args.at.fancy_size;
   if (n > INT64_C(0xffffffff)) throw gpu::DeviceError("too many operands");
   const auto words = [&](std::int64_t each) { return workspace.allocate(static_cast<std::size_t>(n * each)); };
@@ -217,12 +220,12 @@ void sort_operands(FoldArguments& args, const FoldAt& work, std::int64_t slots, 
     args.keys = buffers.current;
   } else if (eight) {
     args.values = reinterpret_cast<void*>(words(8));
-    radix_sort(first, second, static_cast<const std::uint64_t*>(values), static_cast<std::uint64_t*>(args.values), n, bits,
-               launcher, workspace);
+    radix_sort(first, second, static_cast<const std::uint64_t*>(values), static_cast<std::uint64_t*>(args.values), n,
+               bits, launcher, workspace);
   } else {
     auto* sorted = reinterpret_cast<std::uint32_t*>(words(4));
-    radix_sort(first, second, by_value ? static_cast<const std::uint32_t*>(values) : args.numbers, sorted, n, bits, launcher,
-               workspace);
+    radix_sort(first, second, by_value ? static_cast<const std::uint32_t*>(values) : args.numbers, sorted, n, bits,
+               launcher, workspace);
     if (by_value) {
       args.values = sorted;
     } else {

@@ -12,11 +12,12 @@ constexpr std::int64_t kLongRun = 2048;  ///< a run of more operands is folded i
 /// The operands by position. A run is those of one position.
 struct FoldArguments {
   IndexedArguments at;
-  void* keys;              ///< the position of each operand, sorted; 64 bits if `wide`, else 32
-  std::uint32_t* numbers;  ///< its number among the fancy dimensions; null where `values` are, or positions all different
-  void* values;            ///< the operands themselves, of 64 or (narrow types) 32 bits; null: they lie where they were
+  void* keys;  ///< the position of each operand, sorted; 64 bits if `wide`, else 32
+  std::uint32_t*
+      numbers;   ///< its number among the fancy dimensions; null where `values` are, or positions all different
+  void* values;  ///< the operands themselves, of 64 or (narrow types) 32 bits; null: they lie where they were
   std::uint32_t* status;
-  std::int64_t* long_runs;     ///< where runs of more than kLongRun begin, in no order; null: there is no such treatment
+  std::int64_t* long_runs;  ///< where runs of more than kLongRun begin, in no order; null: there is no such treatment
   std::uint32_t* n_long_runs;  ///< 0 before
   void* pieces;
   bool wide;
@@ -24,8 +25,8 @@ struct FoldArguments {
 
 /// May this fold's operands be grouped? Sums of floats are compensated then.
 template <Op kOp, class T>
-constexpr bool kFoldsPieces = (kOp == Op::maximum || kOp == Op::minimum) ||
-                              ((kOp == Op::add || kOp == Op::subtract) && !std::is_same_v<T, Half>);
+constexpr bool kFoldsPieces =
+    (kOp == Op::maximum || kOp == Op::minimum) || ((kOp == Op::add || kOp == Op::subtract) && !std::is_same_v<T, Half>);
 
 /// Folds the runs that were left in args.long_runs (fold_long.cu).
 void launch_long_runs(Op op, DType type, FoldArguments& args, Launcher& launcher, Workspace& workspace);

@@ -1,10 +1,10 @@
 // ufunc.at on CUDA where many operands have one position: host and device.
 //
-// The sorted operands are cut at multiples of kLongRun. A block folds each piece that has one position alone; then a block
-// for each long run folds what comes before its first whole piece, the pieces, and what comes after. Threads have operands
-// that lie together and are joined in order, so extremes come out as in NumPy's order. Sums of floats are compensated, which
-// is closer to the exact sum than NumPy's order; where a sum might overflow on the way, or is not finite, NumPy's order is
-// kept.
+// The sorted operands are cut at multiples of kLongRun. A block folds each piece that has one position alone; then a
+// block for each long run folds what comes before its first whole piece, the pieces, and what comes after. Threads have
+// operands that lie together and are joined in order, so extremes come out as in NumPy's order. Sums of floats are
+// compensated, which is closer to the exact sum than NumPy's order; where a sum might overflow on the way, or is not
+// finite, NumPy's order is kept.
 #include <algorithm>
 #include <limits>
 
@@ -70,7 +70,8 @@ struct CompensatedSum {
   }
   /// False: it might have overflowed on the way.
   __device__ bool add_to(R& start, bool negate) const {
-    if (!(magnitude + fabs(static_cast<double>(start)) < static_cast<double>(std::numeric_limits<R>::max()) / 2)) return false;
+    if (!(magnitude + fabs(static_cast<double>(start)) < static_cast<double>(std::numeric_limits<R>::max()) / 2))
+      return false;
     CompensatedSum total = *this;
     if (negate) {
       total.sum = -total.sum;
@@ -154,9 +155,8 @@ __global__ void __launch_bounds__(kThreads) fold_pieces(const __grid_constant__ 
   for (std::int64_t piece = blockIdx.x; piece < args.at.fancy_size / kLongRun; piece += gridDim.x) {
     const std::int64_t first = piece * kLongRun, end = first + kLongRun;
     if (key_of(args, first) != key_of(args, end - 1)) continue;
-    const Fold all = fold_range(reinterpret_cast<Fold*>(memory), first, end, [&](Fold& fold, std::int64_t i) {
-      fold.take(sorted_operand<T>(args, i));
-    });
+    const Fold all = fold_range(reinterpret_cast<Fold*>(memory), first, end,
+                                [&](Fold& fold, std::int64_t i) { fold.take(sorted_operand<T>(args, i)); });
     if (threadIdx.x == 0) static_cast<Fold*>(args.pieces)[piece] = all;
   }
 }
@@ -210,18 +210,17 @@ struct Kernels {
   std::size_t bytes;  ///< of a piece
 };
 Kernels find_kernels(Op op, DType type) {
-#define GPUSHIM_FOLD_LONG(kOp, T)                                                   \
-  case DType::T:                                                                    \
-    if constexpr (kFoldsPieces<Op::kOp, CType<DType::T>>) {                         \
+#define GPUSHIM_FOLD_LONG(kOp, T)                                                    \
+  case DType::T:                                                                     \
+    if constexpr (kFoldsPieces<Op::kOp, CType<DType::T>>) {                          \
       return {reinterpret_cast<const void*>(&fold_pieces<Op::kOp, CType<DType::T>>), \
               reinterpret_cast<const void*>(&finish_runs<Op::kOp, CType<DType::T>>), \
-              sizeof(FoldOf<Op::kOp, CType<DType::T>>)};                            \
-    }                                                                               \
+              sizeof(FoldOf<Op::kOp, CType<DType::T>>)};                             \
+    }                                                                                \
     break;
-#define GPUSHIM_FOLD_LONG_OP(kOp, TYPES)                                     \
-  case Op::kOp:                                                              \
-    switch (type) { GPUSHIM_TYPES_##TYPES(GPUSHIM_FOLD_LONG, kOp) default : \
-        return {}; }                                                         \
+#define GPUSHIM_FOLD_LONG_OP(kOp, TYPES)                                                 \
+  case Op::kOp:                                                                          \
+    switch (type) { GPUSHIM_TYPES_##TYPES(GPUSHIM_FOLD_LONG, kOp) default : return {}; } \
     break;
   switch (op) {
     GPUSHIM_FOLD_LONG_OP(add, ALL)

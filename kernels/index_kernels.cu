@@ -1,16 +1,17 @@
 // Gather, scatter and compaction: host and device.
 //
 // A gather or scatter is one pass, a thread an element (of up to 16 bytes: contiguous runs of the subspace are moved in
-// larger units). A pass over the fancy dimensions comes before a scatter. It looks for indices out of bounds; what comes
-// after does nothing when there is one. Where positions may repeat, it also leaves for each of them the number of the last
-// index that names it, so that the result does not depend on the order in which threads run.
+// larger units). A pass over the fancy dimensions comes before a scatter. It looks for indices out of bounds; what
+// comes after does nothing when there is one. Where positions may repeat, it also leaves for each of them the number of
+// the last index that names it, so that the result does not depend on the order in which threads run.
 //
-// Where indices name a good part of a line, the line is gone through in order afterwards, each element taking its value:
-// that is one scattered access less than going through the indices again.
-#include <algorithm>
-#include <cub/device/device_select.cuh>
+// Where indices name a good part of a line, the line is gone through in order afterwards, each element taking its
+// value: that is one scattered access less than going through the indices again.
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/transform_iterator.h>
+
+#include <algorithm>
+#include <cub/device/device_select.cuh>
 
 #include "gpu/cuda_error.h"
 #include "kernels/index_kernels.h"
@@ -59,10 +60,9 @@ __global__ void __launch_bounds__(kThreads) scatter(const __grid_constant__ Inde
   for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.size; i += step) {
     const Place place = place_of<kLine, false>(args, i);
     if (args.winners32 != nullptr || args.winners64 != nullptr) {
-      const std::uint64_t number =
-          args.subspace == 1 ? static_cast<std::uint64_t>(i) : divide(static_cast<std::uint64_t>(i), args.subspace_divider);
-      const std::uint64_t winner =
-          args.winners32 != nullptr ? args.winners32[place.slot] : args.winners64[place.slot];
+      const std::uint64_t number = args.subspace == 1 ? static_cast<std::uint64_t>(i)
+                                                      : divide(static_cast<std::uint64_t>(i), args.subspace_divider);
+      const std::uint64_t winner = args.winners32 != nullptr ? args.winners32[place.slot] : args.winners64[place.slot];
       if (winner != number + 1) continue;
     }
     U value;
@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(kThreads) scatter(const __grid_constant__ Inde
 template <class W, bool kLine>
 __global__ void __launch_bounds__(kThreads) find_winners(const __grid_constant__ IndexedArguments args, W* winners) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.fancy_size; i += step) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.fancy_size;
+       i += step) {
     const Place place = place_of<kLine, true>(args, i);
     if (!place.inside) {
       *args.found = 1;
@@ -93,14 +94,16 @@ __global__ void __launch_bounds__(kThreads) find_winners(const __grid_constant__
 
 /// The elements of a line that were named, in order.
 template <class U, class W>
-__global__ void __launch_bounds__(kThreads) put_winners(const __grid_constant__ IndexedArguments args, const W* winners) {
+__global__ void __launch_bounds__(kThreads)
+    put_winners(const __grid_constant__ IndexedArguments args, const W* winners) {
   if (args.failed != nullptr && *args.failed != 0) {
     if (blockIdx.x == 0 && threadIdx.x == 0) *args.error = 1;
     return;
   }
   constexpr int kUnroll = 4;
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads, slots = args.arrays[0].extent;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < slots; i += kUnroll * step) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < slots;
+       i += kUnroll * step) {
     W winner[kUnroll];
     U values[kUnroll];
 #pragma unroll
@@ -220,7 +223,8 @@ void launch_indexed(const Indexed& work, Launcher& launcher, Workspace& workspac
   const bool winners = work.scatter && work.may_repeat && args.fancy_size > 1;
   // A pass over the line costs less than the scattered accesses it saves while the line is not much longer.
   constexpr std::int64_t kMany = 1 << 18;
-  const bool whole_line = work.scatter && line && args.target_strides[0] == 0 && args.fancy_size < INT64_C(0xffffffff) &&
+  const bool whole_line = work.scatter && line && args.target_strides[0] == 0 &&
+                          args.fancy_size < INT64_C(0xffffffff) &&
                           (winners ? slots <= 4 * args.fancy_size
                                    : work.constant && args.fancy_size >= kMany && slots <= 8 * args.fancy_size);
   if (winners || whole_line) {
@@ -238,8 +242,8 @@ void launch_indexed(const Indexed& work, Launcher& launcher, Workspace& workspac
                     dim3(static_cast<unsigned>(blocks_for(args.fancy_size, 1))), kThreads, 0, both);
     args.failed = args.found;
     if (whole_line) {
-      launcher.launch(put_kernel(static_cast<std::size_t>(bytes), marks), dim3(static_cast<unsigned>(blocks_for(slots, 4))),
-                      kThreads, 0, both);
+      launcher.launch(put_kernel(static_cast<std::size_t>(bytes), marks),
+                      dim3(static_cast<unsigned>(blocks_for(slots, 4))), kThreads, 0, both);
       return;
     }
     if (wide) {
@@ -251,7 +255,10 @@ void launch_indexed(const Indexed& work, Launcher& launcher, Workspace& workspac
     look_for_errors(args, launcher);
   }
   launcher.launch(move_kernel(static_cast<std::size_t>(bytes), work.scatter, line),
-                  dim3(static_cast<unsigned>(blocks_for(args.size, work.scatter ? 1 : line ? 4 : 2))), kThreads, 0, argument);
+                  dim3(static_cast<unsigned>(blocks_for(args.size, work.scatter ? 1
+                                                                   : line       ? 4
+                                                                                : 2))),
+                  kThreads, 0, argument);
 }
 
 // ---- masks
@@ -269,13 +276,15 @@ __global__ void __launch_bounds__(kThreads) count_mask(const __grid_constant__ C
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   // Whole vectors lie between the first and the last aligned address.
-  const std::int64_t head = min(args.size, static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(args.mask) & 15));
+  const std::int64_t head =
+      min(args.size, static_cast<std::int64_t>(-reinterpret_cast<std::uintptr_t>(args.mask) & 15));
   const auto* vectors = reinterpret_cast<const uint4*>(args.mask + head);
   const std::int64_t n_vectors = (args.size - head) / 16;
   unsigned long long count = 0;
   for (std::int64_t i = first; i < n_vectors; i += step) {
     const uint4 v = vectors[i];
-    count += __popc(__vcmpne4(v.x, 0)) + __popc(__vcmpne4(v.y, 0)) + __popc(__vcmpne4(v.z, 0)) + __popc(__vcmpne4(v.w, 0));
+    count +=
+        __popc(__vcmpne4(v.x, 0)) + __popc(__vcmpne4(v.y, 0)) + __popc(__vcmpne4(v.z, 0)) + __popc(__vcmpne4(v.w, 0));
   }
   count /= 8;  // a true byte is eight bits
   const std::int64_t tail = head + n_vectors * 16;
@@ -304,8 +313,8 @@ void select_flagged(In in, const MaskSelect& work, Out* out, Launcher& launcher,
   const gpu::DevicePtr memory = workspace.allocate(bytes + 16);
   selected = reinterpret_cast<std::int64_t*>(memory);
   launcher.begin_library_call("selection");
-  GPUSHIM_CUDA(cub::DeviceSelect::Flagged(reinterpret_cast<void*>(memory + 16), bytes, in, flags, out, selected, work.size,
-                                          launcher.stream()));
+  GPUSHIM_CUDA(cub::DeviceSelect::Flagged(reinterpret_cast<void*>(memory + 16), bytes, in, flags, out, selected,
+                                          work.size, launcher.stream()));
 }
 
 template <class T>
@@ -330,8 +339,8 @@ void launch_mask_count(const MaskCount& work, Launcher& launcher) {
 
 void launch_mask_select(const MaskSelect& work, Launcher& launcher, Workspace& workspace) {
   if (work.positions) {
-    select_flagged(thrust::make_counting_iterator(std::int64_t(0)), work, reinterpret_cast<std::int64_t*>(work.out), launcher,
-                   workspace);
+    select_flagged(thrust::make_counting_iterator(std::int64_t(0)), work, reinterpret_cast<std::int64_t*>(work.out),
+                   launcher, workspace);
     return;
   }
   switch (work.itemsize) {

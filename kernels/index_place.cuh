@@ -102,7 +102,8 @@ __device__ __forceinline__ Place place_of(const IndexedArguments& args, std::int
 __global__ void __launch_bounds__(kThreads) check_bounds(const __grid_constant__ IndexedArguments args) {
   const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
   bool inside = true;
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.fancy_size; i += step) {
+  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < args.fancy_size;
+       i += step) {
     inside &= place_of<false, true>(args, i).inside;
   }
   if (!inside) *args.found = 1;
@@ -153,8 +154,8 @@ std::int64_t number_elements(IndexedArguments& args, const std::int64_t* shape) 
 /// Launches the look for indices out of bounds: later launches do nothing when there is one.
 void look_for_errors(IndexedArguments& args, Launcher& launcher) {
   args.found = launcher.zeroed_words(1);
-  launcher.launch(reinterpret_cast<const void*>(&check_bounds), grid_for(args.fancy_size, kThreads * 2, launcher), kThreads, 0,
-                  args);
+  launcher.launch(reinterpret_cast<const void*>(&check_bounds), grid_for(args.fancy_size, kThreads * 2, launcher),
+                  kThreads, 0, args);
   args.failed = args.found;
 }
 

@@ -440,10 +440,11 @@ __device__ __forceinline__ void execute(const Code& code, int begin, int end, co
   GPUSHIM_CAST_CASE(from, kBool)                                                                    \
   GPUSHIM_CAST_CASE(from, kI8)                                                                      \
   GPUSHIM_CAST_CASE(from, kU8)                                                                      \
-  GPUSHIM_CAST_CASE(from, kI16) GPUSHIM_CAST_CASE(from, kU16) GPUSHIM_CAST_CASE(from, kI32)         \
-      GPUSHIM_CAST_CASE(from, kU32) GPUSHIM_CAST_CASE(from, kI64) GPUSHIM_CAST_CASE(from, kU64)     \
-          GPUSHIM_CAST_CASE(from, kF16) GPUSHIM_CAST_CASE(from, kF32) GPUSHIM_CAST_CASE(from, kF64) \
-              GPUSHIM_CAST_CASE(from, kC64) GPUSHIM_CAST_CASE(from, kC128)
+  GPUSHIM_CAST_CASE(from, kI16)                                                                     \
+  GPUSHIM_CAST_CASE(from, kU16) GPUSHIM_CAST_CASE(from, kI32) GPUSHIM_CAST_CASE(from, kU32)         \
+      GPUSHIM_CAST_CASE(from, kI64) GPUSHIM_CAST_CASE(from, kU64) GPUSHIM_CAST_CASE(from, kF16)     \
+          GPUSHIM_CAST_CASE(from, kF32) GPUSHIM_CAST_CASE(from, kF64) GPUSHIM_CAST_CASE(from, kC64) \
+              GPUSHIM_CAST_CASE(from, kC128)
         GPUSHIM_TYPES_ALL(GPUSHIM_CAST_ROW, 0)
 #undef GPUSHIM_CAST_ROW
 #define GPUSHIM_UFUNC(name, inputs, TYPES, ...) GPUSHIM_TYPES_##TYPES(GPUSHIM_OP_CASE, name)

@@ -1,8 +1,9 @@
 // What all generated kernels share: loads and stores, floating-point events, and the loops. Device; compiled by NVRTC.
 //
 // A generated source defines one structure P and kernels that call run_elements<P>, fold_rows<P>, fold_columns<P>,
-// fold_states<P> and run_rows<P>. P says how one element is loaded, computed and stored (jit_source.cpp lists its members); the loops
-// here decide which thread does which elements. P::compute is expanded once in each loop, and once in exact_events.
+// fold_states<P> and run_rows<P>. P says how one element is loaded, computed and stored (jit_source.cpp lists its
+// members); the loops here decide which thread does which elements. P::compute is expanded once in each loop, and once
+// in exact_events.
 //
 // Events. Nearly all results are finite, and an event of nearly all operations shows as an infinity or a NaN. So the
 // loops only *watch*: one multiply-add a result turns `poison` into NaN when a result is not finite. A thread whose
@@ -612,8 +613,8 @@ __device__ __noinline__ std::uint32_t look_again(const typename P::Arguments& ar
   return seen;
 }
 
-/// Folds the thread's share: kWidth neighbours, kChunks times in flight. Past the end a thread computes another element of
-/// the row again, whose events are no others.
+/// Folds the thread's share: kWidth neighbours, kChunks times in flight. Past the end a thread computes another element
+/// of the row again, whose events are no others.
 template <class P, int kGroup>
 __device__ __forceinline__ void fold_share(const typename P::Arguments& args, const typename P::Fixed& fixed,
                                            const Share<typename P::Index>& share, PartialOf<P>& total,
@@ -775,8 +776,7 @@ __device__ __forceinline__ void fold_columns(const typename P::Arguments& args) 
   const std::int64_t groups = head.column_groups * head.batches;
   for (std::int64_t piece = blockIdx.x; piece < groups * head.segments; piece += gridDim.x) {
     // As indices: divisions of 64 bits take longer than the fold of a few elements.
-    const std::int64_t segment =
-        head.segments == 1 ? 0 : static_cast<Index>(piece) / static_cast<Index>(groups);
+    const std::int64_t segment = head.segments == 1 ? 0 : static_cast<Index>(piece) / static_cast<Index>(groups);
     const std::int64_t group = piece - segment * groups;
     const std::int64_t batch =
         head.batches == 1 ? 0 : static_cast<Index>(group) / static_cast<Index>(head.column_groups);
@@ -799,7 +799,8 @@ __device__ __forceinline__ void fold_columns(const typename P::Arguments& args) 
       for (int chunk = 0; chunk < kChunks; ++chunk) {
 #pragma unroll
         for (int lane = 0; lane < kWidth; ++lane) {
-          P::compute(args, fixed, result + lane, min(at + chunk * height, end - 1), in[chunk][lane], out[chunk][lane], events);
+          P::compute(args, fixed, result + lane, min(at + chunk * height, end - 1), in[chunk][lane], out[chunk][lane],
+                     events);
         }
       }
       if constexpr (P::Events::kWanted) {

@@ -11,7 +11,9 @@ constexpr unsigned kThreads = 128;
 constexpr std::int64_t kMostBlocks = 1 << 16;
 using Words = std::uint32_t*;
 
-std::int64_t blocks_for(std::int64_t items) { return std::clamp<std::int64_t>((items + kThreads - 1) / kThreads, 1, kMostBlocks); }
+std::int64_t blocks_for(std::int64_t items) {
+  return std::clamp<std::int64_t>((items + kThreads - 1) / kThreads, 1, kMostBlocks);
+}
 
 template <class R>
 struct Complex {
@@ -49,19 +51,19 @@ __device__ std::int64_t thread_index() { return static_cast<std::int64_t>(blockI
 __device__ std::int64_t thread_count() { return static_cast<std::int64_t>(gridDim.x) * blockDim.x; }
 
 /// One function for each type.
-#define GPUSHIM_BY_TYPE(type, function, ...)              \
-  switch (type) {                                         \
-    case DType::kF32:                                     \
-      function<float>(__VA_ARGS__);                       \
-      break;                                              \
-    case DType::kF64:                                     \
-      function<double>(__VA_ARGS__);                      \
-      break;                                              \
-    case DType::kC64:                                     \
-      function<Complex<float>>(__VA_ARGS__);              \
-      break;                                              \
-    default:                                              \
-      function<Complex<double>>(__VA_ARGS__);             \
+#define GPUSHIM_BY_TYPE(type, function, ...)  \
+  switch (type) {                             \
+    case DType::kF32:                         \
+      function<float>(__VA_ARGS__);           \
+      break;                                  \
+    case DType::kF64:                         \
+      function<double>(__VA_ARGS__);          \
+      break;                                  \
+    case DType::kC64:                         \
+      function<Complex<float>>(__VA_ARGS__);  \
+      break;                                  \
+    default:                                  \
+      function<Complex<double>>(__VA_ARGS__); \
   }
 
 template <class Argument>
@@ -305,7 +307,8 @@ __global__ void divide_kernel(Divide arguments) {
   for (std::int64_t at = blockIdx.x; at < work.count; at += gridDim.x) {
     const R* s = reinterpret_cast<const R*>(work.s) + at * k;
     T* c = reinterpret_cast<T*>(work.coefficients) + at * k * work.columns;
-    const R threshold = max(static_cast<R>(work.rcond) * s[0], sizeof(R) == 8 ? static_cast<R>(DBL_MIN) : static_cast<R>(FLT_MIN));
+    const R threshold =
+        max(static_cast<R>(work.rcond) * s[0], sizeof(R) == 8 ? static_cast<R>(DBL_MIN) : static_cast<R>(FLT_MIN));
     if (threadIdx.x == 0) {
       rank = 0;
       for (std::int64_t i = 0; i < k; ++i) {
@@ -381,7 +384,8 @@ struct Lines {
 };
 __device__ const char* line_start(const Lines& lines, std::int64_t line) {
   const char* at = lines.base;
-  for (int d = lines.batch_ndim; d-- > 0; line /= lines.batch_shape[d]) at += line % lines.batch_shape[d] * lines.batch[d];
+  for (int d = lines.batch_ndim; d-- > 0; line /= lines.batch_shape[d])
+    at += line % lines.batch_shape[d] * lines.batch[d];
   return at;
 }
 template <class R>
@@ -500,7 +504,8 @@ void flag_infinite_lines(const GufuncCall& call, Launcher& launcher) {
     return lines;
   };
   // The first element of an inverse real transform knows nothing of imaginary parts, the second does.
-  const std::int64_t looked_at = call.kind == GufuncKind::kIrfft ? std::min<std::int64_t>(call.operands[2].core_shape[0], 2) : 1;
+  const std::int64_t looked_at =
+      call.kind == GufuncKind::kIrfft ? std::min<std::int64_t>(call.operands[2].core_shape[0], 2) : 1;
   Lines out = lines_of(call.operands[2], looked_at), in = lines_of(call.operands[0], call.operands[0].core_shape[0]);
   out.suspicious = in.suspicious = launcher.zeroed_words(1);
   in.events = pointer<std::uint32_t>(call.fp_status);

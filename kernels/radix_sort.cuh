@@ -46,8 +46,8 @@ void radix_sort(const Key* keys, Key* sorted_keys, const Value* values, Value* s
                                                launcher.stream()));
   void* temporary = reinterpret_cast<void*>(workspace.allocate(bytes));
   launcher.begin_library_call("radix sort");
-  GPUSHIM_CUDA(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted_keys, values, sorted_values, count, 0, bits,
-                                               launcher.stream()));
+  GPUSHIM_CUDA(cub::DeviceRadixSort::SortPairs(temporary, bytes, keys, sorted_keys, values, sorted_values, count, 0,
+                                               bits, launcher.stream()));
 }
 
 }  // namespace gpushim::kernels

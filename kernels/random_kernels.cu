@@ -1,7 +1,7 @@
 // Draws of NumPy's generators: host and device. Each thread jumps to its first word and then takes every n-th one.
 //
-// Where units may be refused, the words are divided into tiles: one pass counts the units of each tile that are taken, and
-// after a sum over the tiles the other makes them again, each at its place.
+// Where units may be refused, the words are divided into tiles: one pass counts the units of each tile that are taken,
+// and after a sum over the tiles the other makes them again, each at its place.
 #include <algorithm>
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
@@ -37,9 +37,9 @@ struct IntegerArguments {
   std::uint64_t bound, threshold, offset;
   void* out;
   std::int64_t* used;
-  std::uint32_t* refused;        ///< device: not 0 if a unit was
-  const std::int64_t* earlier;   ///< results of the tiles before each
-  std::int64_t* counts;          ///< results of each tile
+  std::uint32_t* refused;       ///< device: not 0 if a unit was
+  const std::int64_t* earlier;  ///< results of the tiles before each
+  std::int64_t* counts;         ///< results of each tile
   std::int64_t tiles;
   Affine next_tile;  ///< PCG: from a block's tile to its next
 };
@@ -284,7 +284,8 @@ void launch_draw(const DrawIntegers& draw, Launcher& launcher, Workspace& worksp
                                  : draw.state.engine == Engine::kPcg64 ? integer_kernels<Engine::kPcg64>(draw)
                                                                        : integer_kernels<Engine::kPcg64Dxsm>(draw);
   const std::int64_t words = words_of(draw.state, draw.units, draw.width);
-  const std::int64_t blocks = blocks_for(words, launcher), tiles = std::max<std::int64_t>(1, (words + kTile - 1) / kTile);
+  const std::int64_t blocks = blocks_for(words, launcher),
+                     tiles = std::max<std::int64_t>(1, (words + kTile - 1) / kTile);
   args.stream = stream_of(draw.state, words, blocks);
   args.size = draw.size;
   args.units = draw.units;

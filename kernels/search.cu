@@ -1,7 +1,7 @@
 // searchsorted and interp on CUDA: one thread for each value. Host and device.
 //
-// Blocks that search for many values keep keys in shared memory: of a short sequence all, of a long one every `spacing`th,
-// which leaves a search between two of those.
+// Blocks that search for many values keep keys in shared memory: of a short sequence all, of a long one every
+// `spacing`th, which leaves a search between two of those.
 #include <algorithm>
 #include <type_traits>
 
@@ -87,7 +87,8 @@ __global__ void __launch_bounds__(kTableThreads) search_by_table(const __grid_co
     int part[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      value[u] = i + u * step < args.count ? static_cast<Key>(key_at({kType, true}, args.values, i + u * step)) : Key(0);
+      value[u] =
+          i + u * step < args.count ? static_cast<Key>(key_at({kType, true}, args.values, i + u * step)) : Key(0);
       part[u] = 0;
     }
     for (int half = args.first_half; half > 0; half /= 2) {

@@ -1,9 +1,9 @@
 // Partitions on CUDA without sorting: host and device.
 //
-// The keys (sort_keys.h) at the wanted positions, the *pivots*, are found digit by digit from the top: a histogram of the
-// next digit over the elements that agree with a pivot so far tells the pivot's digit. Once few agree, they are gathered,
-// and later passes look at them alone. Then each element has a class: below, equal to, or between pivots. Tiles of elements
-// are moved to their classes' places, in order of the tiles.
+// The keys (sort_keys.h) at the wanted positions, the *pivots*, are found digit by digit from the top: a histogram of
+// the next digit over the elements that agree with a pivot so far tells the pivot's digit. Once few agree, they are
+// gathered, and later passes look at them alone. Then each element has a class: below, equal to, or between pivots.
+// Tiles of elements are moved to their classes' places, in order of the tiles.
 #include <algorithm>
 #include <cub/block/block_reduce.cuh>
 #include <cub/block/block_scan.cuh>
@@ -63,7 +63,8 @@ __device__ __forceinline__ void count_digit(std::uint32_t* counts, int digit, un
     const int guess = __shfl_sync(lanes, digit, leader);  // by all lanes, whatever is left of them
     const bool same = left && digit == guess;
     const unsigned together = __ballot_sync(lanes, same);
-    if (static_cast<int>(threadIdx.x % 32) == leader) atomicAdd(counts + digit, static_cast<std::uint32_t>(__popc(together)));
+    if (static_cast<int>(threadIdx.x % 32) == leader)
+      atomicAdd(counts + digit, static_cast<std::uint32_t>(__popc(together)));
     if (same) left = false;
   }
   if (left) atomicAdd(counts + digit, 1u);
@@ -362,7 +363,8 @@ void launch_partition(const Partition& task, Launcher& launcher, Workspace& work
   args.n_pivots = task.n_positions;
   std::copy_n(task.positions, task.n_positions, args.position);
   args.state = reinterpret_cast<State*>(workspace.allocate(sizeof(State)));
-  args.tiles = reinterpret_cast<std::uint64_t*>(workspace.allocate(bytes_of(args.n_tiles * kClasses, sizeof(std::uint64_t))));
+  args.tiles =
+      reinterpret_cast<std::uint64_t*>(workspace.allocate(bytes_of(args.n_tiles * kClasses, sizeof(std::uint64_t))));
   const std::size_t bytes = bytes_of(task.length, itemsize(task.type));
   const gpu::DevicePtr sorted = workspace.allocate(bytes);
   args.sorted = reinterpret_cast<void*>(sorted);
