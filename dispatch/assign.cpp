@@ -31,10 +31,7 @@ bool record_assign(const Operand& dst, const Operand& src, const Operand* mask, 
   if (!space.add(dst.ndim, dst.shape, dst.strides)) return false;
   if (src.is_array() && !space.add(src.ndim - extra, src.shape + extra, src.strides + extra)) return false;
   if (mask && !space.add(mask->ndim, mask->shape, mask->strides)) return false;
-  int order[kMaxArrayDims];
-  space.iteration_order(1, order);
-  space.permute(order);
-  space.coalesce(-1);
+  space.simplify(1);
 
   Recorder& recorder = Recorder::get();
   auto& program = recorder.next<kernels::Program>();

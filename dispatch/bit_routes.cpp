@@ -230,10 +230,7 @@ bool swap_bytes(const Operand& target, Reason* reason) {
   Space space;
   space.broadcast(words.ndim, words.shape);
   for (int i = 0; i < 2; ++i) space.add(words.ndim, words.shape, words.strides);
-  int order[kMaxArrayDims];
-  space.iteration_order(2, order);
-  space.permute(order);
-  space.coalesce(-1);
+  space.simplify(2);
   Recorder& recorder = Recorder::get();
   auto& program = recorder.next<kernels::Program>();
   ProgramBuilder build(program);

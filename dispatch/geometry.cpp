@@ -95,6 +95,13 @@ void Space::permute(const int* perm) noexcept {
   for (int op = 0; op < n_operands; ++op) apply(strides[op]);
 }
 
+void Space::simplify(int count) noexcept {
+  int order[kMaxArrayDims];
+  iteration_order(count, order);
+  permute(order);
+  coalesce(-1);
+}
+
 int Space::coalesce(int barrier) noexcept {
   int kept = 0, new_barrier = -1;
   for (int d = 0; d < ndim; ++d) {

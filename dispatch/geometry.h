@@ -36,6 +36,8 @@ struct Space {
   /// Drops dimensions of size 1 and merges neighbours that every operand walks as one; keeps at least one dimension.
   /// Dimensions at and after `barrier` are not merged with those before it (reductions); returns the new barrier.
   int coalesce(int barrier) noexcept;
+  /// For a map: the order that suits the first `count` operands, as few dimensions as it allows.
+  void simplify(int count) noexcept;
 };
 
 /// Strides of a contiguous array whose memory order is perm (perm[0] outermost).

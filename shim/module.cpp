@@ -90,7 +90,8 @@ bool read_bool(PyObject* options, const char* name, bool* out) {
 PyObject* install(PyObject*, PyObject* args) {
   std::size_t min_bytes = 0;
   PyObject* description = start(args, &min_bytes);
-  if (description) dispatch::gate::installed = true;
+  if (!description) return nullptr;
+  dispatch::gate::installed = true;
   gpu::pages::release_own_code();
   return description;
 }
