@@ -117,6 +117,19 @@ void require_device(int driver_version) {
                           cudaGetErrorString(status) + ")");
 }
 
+using Registration = void (*)();
+// The bounds of the section that kernels/CMakeLists.txt makes; nothing where no kernel is linked.
+extern "C" const Registration __start_gpushim_register[] __attribute__((weak, visibility("hidden")));
+extern "C" const Registration __stop_gpushim_register[] __attribute__((weak, visibility("hidden")));
+
+/// Tells the CUDA runtime of the kernels that are linked in.
+void register_kernels() {
+  [[maybe_unused]] static const bool once = [] {
+    for (const Registration* each = __start_gpushim_register; each != __stop_gpushim_register; ++each) (*each)();
+    return true;
+  }();
+}
+
 }  // namespace
 
 ContextGuard::ContextGuard(CUcontext context) noexcept {
@@ -145,6 +158,7 @@ void CudaDevice::start_driver() const {
   if (driver_started_) return;
   require_driver(&driver_version_);
   require_device(driver_version_);
+  register_kernels();
   load_entry_point("cuCtxGetCurrent", &g_context_calls.get_current);
   load_entry_point("cuCtxPushCurrent", &g_context_calls.push);
   load_entry_point("cuCtxPopCurrent", &g_context_calls.pop);
