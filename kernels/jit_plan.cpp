@@ -389,15 +389,22 @@ bool plan_row_packs(const Program& program, const Geometry& geometry, std::uint3
   return any;
 }
 
-/// Threads of a row: few when the row is short, so that a block has several; else about 16 elements a thread.
+/// Threads of a row: few when the row is short, so that a block has several; else 16 elements a thread or a few more,
+/// so many that the last chunk is nearly full, too.
 bool spread_stages(std::int64_t rows, std::int64_t length, std::int64_t most, int multiprocessors, JitPlan* plan) {
   constexpr std::int64_t kElements = 16, kMostThreads = 1024;
   const std::int64_t packs = length / plan->width;
-  const std::int64_t chunks = std::max<std::int64_t>(std::min(most, kElements) / plan->width, 1);
+  std::int64_t chunks = std::max<std::int64_t>(std::min(most, kElements) / plan->width, 1);
+  const std::int64_t most_chunks = std::max<std::int64_t>(most / plan->width, 1);
   std::int64_t group = 4;
   while (group < 32 && group * chunks < packs) group *= 2;
-  if (group * chunks < packs) group = ceil_divide(ceil_divide(packs, chunks), 32) * 32;
-  const std::int64_t most_chunks = std::max<std::int64_t>(most / plan->width, 1);
+  if (group * chunks < packs) {
+    const auto warps = [packs](std::int64_t n) { return ceil_divide(packs, 32 * n); };
+    for (std::int64_t n = chunks + 1; n <= std::min(most_chunks, chunks * 3 / 2); ++n) {
+      if (warps(n) * n < warps(chunks) * chunks) chunks = n;
+    }
+    group = warps(chunks) * 32;
+  }
   plan->held = ceil_divide(packs, kMostThreads / 2) <= most_chunks;
   if (group > kMostThreads / 2) group = kMostThreads / 2;
   if (!plan->held && rows < multiprocessors) return false;
@@ -405,6 +412,7 @@ bool spread_stages(std::int64_t rows, std::int64_t length, std::int64_t most, in
   plan->threads = group <= 32 ? kFoldThreads : plan->group;
   plan->chunks =
       static_cast<std::uint8_t>(plan->held ? ceil_divide(packs, group) : std::max<std::int64_t>(chunks / 2, 1));
+  plan->full = static_cast<std::uint8_t>(std::min<std::int64_t>(packs / group, plan->chunks));
   return true;
 }
 

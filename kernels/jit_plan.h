@@ -54,7 +54,8 @@ struct JitPlan {
   std::uint8_t fold_dims, fold_value, fold_result, fold_slot;
   bool has_initial;
   // kStages: `width` neighbours `chunks` times over are a thread's part of a row, or of a tile of it
-  bool held;  ///< the whole row: kept in registers between the stages
+  bool held;          ///< the whole row: kept in registers between the stages
+  std::uint8_t full;  ///< of the chunks of the (first) tile, those where every thread has elements
   std::uint8_t n_stages;
   std::uint16_t group, threads;  ///< threads of a row, and of a block
   RowStage stages[kMaxStages];

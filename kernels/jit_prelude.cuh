@@ -874,10 +874,58 @@ __device__ __forceinline__ void fold_states(const typename P::Arguments& args) {
 template <class... S>
 struct StageList {};
 
+/// What `distance` lanes further has, but for what it saw.
+template <class State>
+__device__ __forceinline__ State numbers_down(const State& state, int distance) {
+  if constexpr (requires { state.seen; }) {
+    State moved;
+    moved.value = shuffle_down(state.value, distance);
+    if constexpr (requires { state.rest; }) moved.rest = shuffle_down(state.rest, distance);
+    moved.seen = 0;
+    return moved;
+  } else {
+    return shuffle_down(state, distance);
+  }
+}
+
+/// Folds the first kCount of each kLanes lanes into the first of them. All lanes take part, and what the others fold
+/// reaches nobody.
+template <class F, int kLanes, int kCount = kLanes>
+__device__ __forceinline__ void fold_lanes(typename F::State& state) {
+  if constexpr (requires { state.seen; }) {
+    if (__any_sync(0xffffffffu, state.seen != 0)) {
+#pragma unroll
+      for (int distance = kLanes / 2; distance > 0; distance /= 2)
+        state.seen |= __shfl_down_sync(0xffffffffu, state.seen, distance);
+    }
+  }
+#pragma unroll
+  for (int distance = kLanes / 2; distance > 0; distance /= 2) {
+    const auto next = numbers_down(state, distance);
+    if (kCount == kLanes || static_cast<int>(threadIdx.x % kLanes) + distance < kCount) F::merge(state, next);
+  }
+}
+
+__device__ constexpr int round_up_to_power(int n) { return n <= 1 ? 1 : 2 * round_up_to_power((n + 1) / 2); }
+
 /// Folds the partials of a group into its first thread. Every warp of the group has the result: its first lane.
 template <class P, class S>
 __device__ __forceinline__ void fold_group(Partial<Fold<S::kFold, typename S::Value>>& partial) {
-  if constexpr (P::kGroup <= 32) {
+  using F = Fold<S::kFold, typename S::Value>;
+  if constexpr (P::kFull > 0) {  // all have elements
+    fold_lanes<F, (P::kGroup < 32 ? P::kGroup : 32)>(partial.state);
+    if constexpr (P::kGroup > 32) {
+      using State = typename F::State;
+      constexpr int kWarps = P::kGroup / 32;
+      __shared__ alignas(16) char memory[kWarps * sizeof(State)];  // each stage has its own: one barrier is enough
+      auto* warps = reinterpret_cast<State*>(memory);
+      const int lane = threadIdx.x % 32;
+      if (lane == 0) warps[threadIdx.x / 32] = partial.state;
+      __syncthreads();
+      partial.state = warps[lane < kWarps ? lane : 0];
+      fold_lanes<F, round_up_to_power(kWarps), kWarps>(partial.state);
+    }
+  } else if constexpr (P::kGroup <= 32) {
 #pragma unroll
     for (int distance = P::kGroup / 2; distance > 0; distance /= 2) {
       auto next = partial;
@@ -886,9 +934,9 @@ __device__ __forceinline__ void fold_group(Partial<Fold<S::kFold, typename S::Va
       if (static_cast<int>(threadIdx.x % P::kGroup) + distance < P::kGroup) partial.merge(next);
     }
   } else {
-    using Part = Partial<Fold<S::kFold, typename S::Value>>;
+    using Part = Partial<F>;
     constexpr int kWarps = P::kGroup / 32;
-    __shared__ alignas(16) char memory[kWarps * sizeof(Part)];  // each stage has its own: one barrier is enough
+    __shared__ alignas(16) char memory[kWarps * sizeof(Part)];
     auto* warps = reinterpret_cast<Part*>(memory);
     fold_warp(partial);
     if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = partial;
@@ -940,6 +988,29 @@ __device__ __noinline__ unsigned exact_stage_events(const typename P::Arguments&
   return events.flags;
 }
 
+/// What the elements of a thread's part were (see `kForgets`).
+template <class P, class S>
+__device__ __noinline__ std::uint32_t look_again_in_stage(const typename P::Arguments& args, typename P::Index row,
+                                                          int member, const typename P::Folded folded) {
+  using Index = typename P::Index;
+  const auto length = static_cast<Index>(args.head.length);
+  std::uint32_t seen = 0;
+#pragma unroll 1
+  for (Index pack = member; pack * P::kWidth < length; pack += P::kGroup) {
+#pragma unroll 1
+    for (int lane = 0; lane < P::kWidth; ++lane) {
+      typename P::Inputs in;
+      typename P::Outputs out;
+      typename S::Value value;
+      NoEvents events;
+      S::load(args, row, pack * P::kWidth + lane, in);
+      S::compute_again(args, folded, in, out, value, events);
+      seen |= fold::look_at(value);
+    }
+  }
+  return seen;
+}
+
 template <class P, class S>
 __device__ __forceinline__ void run_stage(const typename P::Arguments& args, RowPart<P>& part,
                                           typename P::Inputs (&held)[P::kChunks][P::kWidth],
@@ -948,6 +1019,7 @@ __device__ __forceinline__ void run_stage(const typename P::Arguments& args, Row
   constexpr int kWidth = P::kWidth, kChunks = P::kChunks;
   constexpr int kLanes = kWidth < 4 ? kWidth : 4;  // independent folds: additions do not wait for each other
   constexpr Index kTile = static_cast<Index>(P::kGroup) * kWidth * kChunks;
+  constexpr bool kOwnRow = P::kGroup == P::kThreads;  // as many blocks as rows
   const Index length = part.length;
   [[maybe_unused]] auto lanes = [] {
     if constexpr (S::kFolds) {
@@ -959,10 +1031,18 @@ __device__ __forceinline__ void run_stage(const typename P::Arguments& args, Row
       return 0;
     }
   }();
+  constexpr bool kForgetsSeen = [] {
+    if constexpr (S::kFolds && !S::kStores) {
+      return requires(typename Fold<S::kFold, typename S::Value>::State state) { state.seen; };
+    } else {
+      return false;
+    }
+  }();
   Index tile = 0;
 #pragma unroll 1
   do {
     const bool fresh = P::kHeld || tile == 0;
+    const auto in_row = [&](int chunk) { return (P::kHeld && chunk < P::kFull) || part.start(tile, chunk) < length; };
     typename P::Inputs loaded[kChunks][kWidth];
     if constexpr (!P::kHeld) {
 #pragma unroll
@@ -970,44 +1050,53 @@ __device__ __forceinline__ void run_stage(const typename P::Arguments& args, Row
         S::load_pack(args, part.row, min(part.start(tile, chunk), length - kWidth), loaded[chunk]);
       }
     }
+    typename P::Outputs out[kChunks][kWidth];
+    typename S::Value values[kChunks][kWidth];
+    typename P::Events events;
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      const Index start = part.start(tile, chunk);
-      const bool valid = part.real && start < length;
-      typename P::Outputs out[kWidth];
-      typename S::Value values[kWidth];
-      typename P::Events events;
+      typename P::Events own;
 #pragma unroll
       for (int lane = 0; lane < kWidth; ++lane) {
         if constexpr (P::kHeld) {
-          S::compute(args, part.folded, held[chunk][lane], kept[chunk][lane], out[lane], values[lane], events);
+          S::compute(args, part.folded, held[chunk][lane], kept[chunk][lane], out[chunk][lane], values[chunk][lane],
+                     own);
         } else {
-          S::compute_again(args, part.folded, loaded[chunk][lane], out[lane], values[lane], events);
+          S::compute_again(args, part.folded, loaded[chunk][lane], out[chunk][lane], values[chunk][lane], own);
         }
       }
-      if constexpr (P::Events::kWanted) {
-        if (valid) {
-          part.flags |= events.flags;
-          if (events.poison != 0) {
+      // Past the end a thread has another pack of the row, and its events are no others, unless that was replaced.
+      if (P::kHeld || !S::kStores || in_row(chunk)) events.add(own);
+    }
+    if constexpr (P::Events::kWanted) {
+      part.flags |= events.flags;
+      if (events.poison != 0) {
 #pragma unroll 1
-            for (int lane = 0; lane < kWidth; ++lane) {
-              part.flags |= exact_stage_events<P, S>(args, part.row, start + lane, part.folded);
-            }
-          }
+        for (int i = 0; i < kChunks * kWidth; ++i) {
+          const Index index = part.start(tile, i / kWidth) + i % kWidth;
+          if (index < length) part.flags |= exact_stage_events<P, S>(args, part.row, index, part.folded);
         }
       }
-      if constexpr (S::kStores) {
-        if (valid) S::store_pack(args, part.row, start, out);
+    }
+    if constexpr (S::kStores) {
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        if ((kOwnRow || part.real) && in_row(chunk)) S::store_pack(args, part.row, part.start(tile, chunk), out[chunk]);
       }
-      if constexpr (S::kFolds) {
-        using F = Fold<S::kFold, typename S::Value>;
+    }
+    if constexpr (S::kFolds) {
+      using F = Fold<S::kFold, typename S::Value>;
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
 #pragma unroll
         for (int lane = 0; lane < kWidth; ++lane) {
+          auto& state = lanes.at[lane % kLanes];
           if (chunk == 0 && lane < kLanes && fresh) {
-            lanes.at[lane] = F::first(values[lane]);  // past the end: left out when the lanes are merged
-          } else if (start < length) {
-            F::add(lanes.at[lane % kLanes], values[lane]);
+            state = F::first(values[chunk][lane]);  // past the end: left out when the lanes are merged
+          } else if (in_row(chunk)) {
+            F::add(state, values[chunk][lane]);
           }
+          if constexpr (kForgetsSeen) state.seen = 0;
         }
       }
     }
@@ -1016,7 +1105,13 @@ __device__ __forceinline__ void run_stage(const typename P::Arguments& args, Row
   if constexpr (S::kFolds) {
     using F = Fold<S::kFold, typename S::Value>;
     Partial<F> partial;
-    if (part.start(0, 0) < length) {
+    if (P::kFull > 0 || part.start(0, 0) < length) {
+      if constexpr (kForgetsSeen && P::Events::kWanted && S::kFoldSlot >= 0) {
+        bool doubt = false;
+#pragma unroll
+        for (int lane = 0; lane < kLanes; ++lane) doubt = doubt || !sem::isfinite(lanes.at[lane].value);
+        if (doubt) lanes.at[0].seen = look_again_in_stage<P, S>(args, part.row, part.member, part.folded);
+      }
 #pragma unroll
       for (int lane = 0; lane < kLanes; ++lane) partial.merge({lanes.at[lane], true});
     }
@@ -1059,11 +1154,12 @@ __device__ __forceinline__ void run_rows(const typename P::Arguments& args) {
   if constexpr (P::kHeld) {
 #pragma unroll
     for (int chunk = 0; chunk < P::kChunks; ++chunk) {
-      P::load_pack(args, part.row, min(part.start(0, chunk), part.length - P::kWidth), held[chunk]);
+      const Index start = part.start(0, chunk);
+      P::load_pack(args, part.row, chunk < P::kFull ? start : min(start, part.length - P::kWidth), held[chunk]);
     }
   }
   run_stages<P>(args, part, held, typename P::Stages{});
-  if constexpr (P::Events::kWanted) report(part.flags, args.head.fp);
+  if constexpr (P::Events::kWanted) report(part.real ? part.flags : 0, args.head.fp);
 }
 
 }  // namespace gpushim::kernels

@@ -699,6 +699,7 @@ class Writer {
     line("  static constexpr int kThreads = %d, kGroup = %d, kWidth = %d, kChunks = %d;", plan_.threads, plan_.group,
          plan_.width, plan_.chunks);
     line("  static constexpr bool kHeld = %s;", plan_.held ? "true" : "false");
+    line("  static constexpr int kFull = %d;", plan_.full);
     line("  using Index = %s;", plan_.wide_index ? "std::uint64_t" : "std::uint32_t");
     line("  using Offset = %s;", plan_.wide_offset ? "std::int64_t" : "std::int32_t");
     line("  using Arguments = JitArguments<%d, %d, %d>;", plan_.n_operands, std::max(1, plan_.n_outer + plan_.n_inner),
