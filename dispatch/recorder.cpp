@@ -79,7 +79,8 @@ Recorder& Recorder::get() {
 Recorder::Recorder()
     : memory_(Runtime::get()->memory()),
       executor_(Runtime::get()->executor()),
-      graph_(memory_, *this, FpStatus::get().base()) {
+      graph_(memory_, *this, FpStatus::get().base()),
+      small_inputs_(memory_, graph_) {
   memory_.set_recorder(&evaluate_block, &release_block);
 }
 
@@ -92,6 +93,7 @@ Recorder::Counters Recorder::counters() noexcept {
   const std::lock_guard guard(mutex_);
   Counters c = counters_;
   c.graph = graph_.counters();
+  c.small_inputs = small_inputs_.counters();
   return c;
 }
 
@@ -147,6 +149,11 @@ void Recorder::evaluate_all() {
   settle_at_any_price([this] { graph_.settle_all(); });
 }
 
+void Recorder::forget_inputs() noexcept {
+  const std::lock_guard guard(mutex_);
+  small_inputs_.clear();
+}
+
 void Recorder::evaluate(gpu::Block* block) {
   const std::lock_guard guard(mutex_);
   graph_.settle(block, gpu::Access::kRead);
@@ -158,6 +165,7 @@ void Recorder::retry_without_pending(Take&& take) {
   try {
     take();
   } catch (const gpu::OutOfMemory&) {  // what is pending can't be spilled
+    small_inputs_.clear();
     if (graph_.empty()) throw;
     graph_.settle_all();
     take();
@@ -224,52 +232,71 @@ bool Recorder::becomes_value(const kernels::Program& program) const {
   return true;
 }
 
-/// Copies of small foreign inputs, in blocks that live as long as a value reads them: so the node can wait. Pairwise
-/// distances of a few points are many.
+/// Foreign inputs, in blocks as long as the node is recorded: so it can wait. Pairwise distances of a few points are
+/// many.
 class Recorder::Adopted {
  public:
   explicit Adopted(Recorder& recorder) : recorder_(recorder) {}
   ~Adopted() {
     for (int i = 0; i < recorder_.node_.n_bindings; ++i) {
-      if (blocks_[i] == nullptr) continue;
+      if (!adopted_[i]) continue;
       recorder_.node_.bindings[i] = foreign_[i];
-      if (!recorder_.graph_.released(blocks_[i])) recorder_.memory_.free(blocks_[i]->base);
+      if (copies_[i] != nullptr && !recorder_.graph_.released(copies_[i])) recorder_.memory_.free(copies_[i]->base);
     }
   }
   Adopted(const Adopted&) = delete;
   Adopted& operator=(const Adopted&) = delete;
 
-  /// Nothing when one can't wait: foreign results, big inputs.
-  void take_inputs() {
-    constexpr std::int64_t kMostBytes = std::int64_t(4) << 20;
+  /// Small ones, which may be there already.
+  void take_small_inputs() {
     Node& node = recorder_.node_;
     for (int i = 0; i < node.n_bindings; ++i) {
       const Binding& b = node.bindings[i];
-      if (b.block == nullptr && (b.write || b.extent.high - b.extent.low > kMostBytes)) return;
+      if (b.block != nullptr || b.write) continue;
+      gpu::Block* block = recorder_.small_inputs_.get(b.data + b.extent.low, bytes_of(b));
+      if (block != nullptr) adopt(i, block);
+    }
+  }
+  /// The others, as copies that live as long as a value reads them. Nothing when one can't wait: foreign results, big
+  /// inputs.
+  void take_inputs() {
+    constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+    Node& node = recorder_.node_;
+    for (int i = 0; i < node.n_bindings; ++i) {
+      const Binding& b = node.bindings[i];
+      if (b.block == nullptr && (b.write || bytes_of(b) > kMostBytes)) return;
     }
     for (int i = 0; i < node.n_bindings; ++i) {
-      Binding& b = node.bindings[i];
+      const Binding& b = node.bindings[i];
       if (b.block != nullptr) continue;
-      const auto bytes = static_cast<std::size_t>(b.extent.high - b.extent.low);
-      gpu::Block* block = recorder_.memory_.allocate_device(bytes);
+      gpu::Block* block = recorder_.memory_.allocate_device(bytes_of(b));
       if (block == nullptr) return;
-      blocks_[i] = block;
-      foreign_[i] = b;
-      recorder_.memory_.device().upload(block->device, b.data + b.extent.low, bytes);
-      b.block = block;
-      b.data = block->base - b.extent.low;
+      copies_[i] = block;
+      recorder_.memory_.device().upload(block->device, b.data + b.extent.low, bytes_of(b));
+      adopt(i, block);
     }
   }
 
  private:
+  static std::size_t bytes_of(const Binding& b) { return static_cast<std::size_t>(b.extent.high - b.extent.low); }
+  void adopt(int i, gpu::Block* block) {
+    Binding& b = recorder_.node_.bindings[i];
+    foreign_[i] = b;
+    adopted_[i] = true;
+    b.block = block;
+    b.data = block->base - b.extent.low;
+  }
+
   Recorder& recorder_;
-  gpu::Block* blocks_[Node::kMaxBindings] = {};
+  bool adopted_[Node::kMaxBindings] = {};
+  gpu::Block* copies_[Node::kMaxBindings] = {};
   Binding foreign_[Node::kMaxBindings];
 };
 
 void Recorder::record_program(const kernels::Program& program, When when) {
   bool now = when == When::kNow || Runtime::get()->settings.eager;
   Adopted adopted(*this);
+  adopted.take_small_inputs();
   if (!now) adopted.take_inputs();
   for (int i = 0; i < node_.n_bindings; ++i) {
     const gpu::Block* block = node_.bindings[i].block;
@@ -496,6 +523,8 @@ void Recorder::copy_foreign_out() {
 // ---- everything else
 
 void Recorder::run_directly() {
+  Adopted adopted(*this);
+  adopted.take_small_inputs();
   for (int i = 0; i < node_.n_bindings; ++i) {
     const Binding& b = node_.bindings[i];
     if (b.block) graph_.settle(b.block, b.write ? gpu::Access::kWrite : gpu::Access::kRead);

@@ -15,6 +15,7 @@
 
 #include "dispatch/graph.h"
 #include "dispatch/operand.h"
+#include "dispatch/small_inputs.h"
 #include "kernels/executor.h"
 
 namespace gpushim::dispatch {
@@ -67,6 +68,7 @@ class Recorder final : private Graph::Launch {
   struct Counters {
     std::uint64_t nodes;
     Graph::Counters graph;
+    SmallInputs::Counters small_inputs;
   };
   Counters counters() noexcept;
 
@@ -90,6 +92,8 @@ class Recorder final : private Graph::Launch {
 
   /// Evaluates whatever is pending. Throws.
   void evaluate_all();
+  /// Gives back the device copies of small inputs.
+  void forget_inputs() noexcept;
   /// See Graph::watch.
   void watch(int change) noexcept;
   /// Evaluates what is pending in a block. Throws.
@@ -138,6 +142,7 @@ class Recorder final : private Graph::Launch {
   kernels::Executor& executor_;
   std::mutex mutex_;
   Graph graph_;
+  SmallInputs small_inputs_;
   Node node_;
   Foreign foreign_[Node::kMaxBindings];
   SharedWords result_words_{};

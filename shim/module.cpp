@@ -116,6 +116,7 @@ PyObject* uninstall(PyObject*, PyObject*) {
     } catch (const std::exception&) {
       // evacuate copes with a dead device
     }
+    dispatch::Recorder::get().forget_inputs();
     runtime->memory().evacuate();
     if (!dispatch::FpStatus::get().report()) return nullptr;
   }
@@ -257,6 +258,8 @@ PyObject* stats(PyObject*, PyObject*) {
         !put(memory.get(), "evaluated_values", graph.fused + 0ull) ||
         !put(memory.get(), "dropped_values", graph.dropped + 0ull) ||
         !put(memory.get(), "found_programs", graph.found + 0ull) ||
+        !put(memory.get(), "small_inputs_uploaded", recorder.small_inputs.uploaded + 0ull) ||
+        !put(memory.get(), "small_inputs_found", recorder.small_inputs.found + 0ull) ||
         !put(memory.get(), "nodes", recorder.nodes + 0ull)) {
       return nullptr;
     }
