@@ -4,9 +4,13 @@
 // They take no lock of ours and allocate nothing; what the driver does inside was tried (DESIGN.md section 4).
 #include "gpu/cuda_device.h"
 
+#include <limits.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <sstream>
 #include <string>
 
 #include "gpu/cuda_error.h"
@@ -50,18 +54,35 @@ void require_driver(int* driver_version) {
   }
 }
 
-/// The driver's release, from the name of the file that libcuda.so.1 is a link to: loading it takes 5 MiB and tens of
-/// milliseconds. 0 when it is not where distributions and container runtimes put it.
+/// The number after `stem`, or 0.
+int number_after(const std::string& text, const char* stem) {
+  const std::size_t at = text.find(stem);
+  return at == std::string::npos ? 0 : std::atoi(text.c_str() + at + std::strlen(stem));
+}
+
+/// The release of the kernel's part of the driver, which is also that of the library beside it; 0 where it is not told.
+int kernel_driver_release() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  std::string line;
+  std::getline(file, line);  // NVRM version: NVIDIA UNIX x86_64 Kernel Module  580.65.06  <date>
+  const std::size_t dot = line.find('.');
+  if (dot == std::string::npos) return 0;
+  const std::size_t space = line.rfind(' ', dot);
+  return space == std::string::npos ? 0 : std::atoi(line.c_str() + space);
+}
+
+/// The driver's release, without loading it, which takes 5 MiB and a tenth of a second: of libcuda.so.1 by the name of
+/// the file that it is a link to, else by what the kernel says. 0 when the library is not where distributions,
+/// container runtimes and LD_LIBRARY_PATH have it.
 int installed_driver_release() {
-  constexpr const char* kFolders[] = {"/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/cuda/compat"};
-  for (const char* folder : kFolders) {
-    char target[256];
-    const ssize_t length = readlink((std::string(folder) + "/libcuda.so.1").c_str(), target, sizeof target);
-    if (length <= 0) continue;
-    const std::string name(target, static_cast<std::size_t>(length));
-    constexpr const char kStem[] = "libcuda.so.";
-    const std::size_t at = name.rfind(kStem);
-    if (at != std::string::npos) return std::atoi(name.c_str() + at + sizeof kStem - 1);
+  std::string folders = "/usr/lib/x86_64-linux-gnu:/usr/lib64:/usr/local/nvidia/lib64:/usr/local/nvidia/lib";
+  if (const char* own = std::getenv("LD_LIBRARY_PATH")) folders = own + (":" + folders);
+  std::istringstream each(folders);
+  for (std::string folder; std::getline(each, folder, ':');) {
+    char path[PATH_MAX];
+    if (folder.empty() || realpath((folder + "/libcuda.so.1").c_str(), path) == nullptr) continue;
+    const int release = number_after(path, "libcuda.so.");
+    return release > 1 ? release : kernel_driver_release();
   }
   return 0;
 }
@@ -96,6 +117,19 @@ void require_device(int driver_version) {
                           cudaGetErrorString(status) + ")");
 }
 
+using Registration = void (*)();
+// The bounds of the section that kernels/CMakeLists.txt makes; nothing where no kernel is linked.
+extern "C" const Registration __start_gpushim_register[] __attribute__((weak, visibility("hidden")));
+extern "C" const Registration __stop_gpushim_register[] __attribute__((weak, visibility("hidden")));
+
+/// Tells the CUDA runtime of the kernels that are linked in.
+void register_kernels() {
+  [[maybe_unused]] static const bool once = [] {
+    for (const Registration* each = __start_gpushim_register; each != __stop_gpushim_register; ++each) (*each)();
+    return true;
+  }();
+}
+
 }  // namespace
 
 ContextGuard::ContextGuard(CUcontext context) noexcept {
@@ -124,6 +158,7 @@ void CudaDevice::start_driver() const {
   if (driver_started_) return;
   require_driver(&driver_version_);
   require_device(driver_version_);
+  register_kernels();
   load_entry_point("cuCtxGetCurrent", &g_context_calls.get_current);
   load_entry_point("cuCtxPushCurrent", &g_context_calls.push);
   load_entry_point("cuCtxPopCurrent", &g_context_calls.pop);
