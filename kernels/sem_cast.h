@@ -32,37 +32,6 @@ GPUSHIM_HD inline To to_integer(From a) {
   }
 }
 
-/// Conversions between floating-point types as NumPy has them, of a NaN too: sign and payload stay, to and from float16
-/// a signalling one stays so, between float32 and float64 it becomes quiet. Arithmetic does without (a Half's own
-/// conversions): its NaNs are the device's.
-template <Real To>
-GPUSHIM_HD inline To float_cast(Half a) {
-  if ((a.bits & 0x7fffu) <= 0x7c00u) return static_cast<To>(a);
-  if constexpr (std::is_same_v<To, float>) {
-    return bits_as<float>(std::uint32_t(a.bits & 0x8000u) << 16 | 0x7f800000u | std::uint32_t(a.bits & 0x3ffu) << 13);
-  } else {
-    return bits_as<double>(std::uint64_t(a.bits & 0x8000u) << 48 | 0x7ff0000000000000u |
-                           std::uint64_t(a.bits & 0x3ffu) << 42);
-  }
-}
-template <class To, Real From>
-  requires kIsHalf<To>
-GPUSHIM_HD inline Half float_cast(From a) {
-  if (!isnan(a)) return Half(a);
-  std::uint32_t sign, payload;
-  if constexpr (std::is_same_v<From, float>) {
-    const auto bits = bits_as<std::uint32_t>(a);
-    sign = bits >> 16;
-    payload = bits >> 13;
-  } else {
-    const auto bits = bits_as<std::uint64_t>(a);
-    sign = static_cast<std::uint32_t>(bits >> 48);
-    payload = static_cast<std::uint32_t>(bits >> 42);
-  }
-  payload &= 0x3ffu;
-  return half_from_bits(static_cast<std::uint16_t>((sign & 0x8000u) | 0x7c00u | (payload == 0 ? 1u : payload)));
-}
-
 template <class To, class From>
 GPUSHIM_HD inline To cast(From a) {
   if constexpr (std::is_same_v<To, From>) {
@@ -72,20 +41,18 @@ GPUSHIM_HD inline To cast(From a) {
   } else if constexpr (kIsComplex<To>) {
     using Part = decltype(To{}.re);
     if constexpr (kIsComplex<From>) {
-      return {cast<Part>(a.re), cast<Part>(a.im)};
+      return {static_cast<Part>(a.re), static_cast<Part>(a.im)};
     } else {
       return {cast<Part>(a), Part(0)};
     }
   } else if constexpr (kIsComplex<From>) {
     return cast<To>(a.re);
   } else if constexpr (kIsHalf<To>) {
-    if constexpr (kIsReal<From>) {
-      return float_cast<Half>(a);
+    if constexpr (std::is_same_v<From, double>) {
+      return Half(a);
     } else {
       return Half(static_cast<float>(a));  // integers go through float, as in NumPy
     }
-  } else if constexpr (kIsHalf<From> && kIsReal<To>) {
-    return float_cast<To>(a);
   } else if constexpr (kIsHalf<From>) {
     return cast<To>(static_cast<float>(a));
   } else if constexpr (kIsInteger<To> && kIsReal<From>) {
