@@ -6,6 +6,7 @@
 
 #include "kernels/host_groups.h"
 #include "kernels/reduce.h"
+#include "kernels/sem_convert.h"
 
 namespace gpushim::kernels::host {
 
@@ -54,7 +55,7 @@ std::uint32_t run_cast(const void* lanes, const void*, const void*, void* out_la
   for (int i = 0; i < n; ++i) {
     const From value = from[i];
     events |= fp::cast_flags<From, To>(value);
-    out[i] = sem::cast<To>(value);
+    out[i] = sem::convert<To>(value);
   }
   return events;
 }

@@ -11,6 +11,7 @@
 #include "kernels/code_group.h"
 #include "kernels/device_code.h"
 #include "kernels/flags.cuh"
+#include "kernels/sem_convert.h"
 #include "kernels/types.h"
 #include "kernels/ufunc_rows.h"
 
@@ -293,7 +294,7 @@ __device__ __forceinline__ void run_cast(CodeInstruction in, unsigned active, un
 #pragma unroll
   for (int i = 0; i < kLanesOfThread; ++i) {
     const From a = Slots::get<From>(in.a, i);
-    Slots::put<To>(in.dst, i, sem::cast<To>(a));
+    Slots::put<To>(in.dst, i, sem::convert<To>(a));
     if (active >> i & 1) events |= fp::cast_flags<From, To>(a);
   }
   flags |= (events & in.fp_mask) << in.fp_shift;

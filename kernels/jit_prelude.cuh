@@ -14,6 +14,7 @@
 #include "kernels/flags.cuh"
 #include "kernels/jit_arguments.h"
 #include "kernels/reduce.h"
+#include "kernels/sem_convert.h"
 #include "kernels/types.h"
 
 namespace gpushim::kernels {

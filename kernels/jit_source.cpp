@@ -547,7 +547,7 @@ class Writer {
 
   void write_cast(const Instruction& in, const std::string& name, const char* covered) {
     const std::string a = read(in.a, in.type);
-    line("    const %s %s = sem::cast<%s>(%s);", c_type(in.to), name.c_str(), c_type(in.to), a.c_str());
+    line("    const %s %s = sem::convert<%s>(%s);", c_type(in.to), name.c_str(), c_type(in.to), a.c_str());
     if (watched(in)) {
       line("    events.template see_cast<%s, %s, %d, %s>(%s, %s);", c_type(in.type), c_type(in.to), in.fp_slot, covered,
            name.c_str(), a.c_str());

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
 import sys
 import textwrap
 import time
@@ -124,6 +128,39 @@ def test_a_run_ends_in_time_and_goes_on_later(file):
     assert 0 < summary.rows[0].tests < 40 and "time was up" in summary.problems[0]
     runs, _ = run(file, keyword="5")  # nothing of that was kept
     assert not summarize(runs).problems and not runs[file, "lazy"].problems
+
+
+def processes_in(folder):
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if (process / "cwd").readlink().is_relative_to(folder):
+                found.append(process.name)
+    return found
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_ends_at_once_and_leaves_no_process(tmp_path, stop):
+    command = [sys.executable, "-m", "gpushim.conformance", "test_multiarray", "test_ufunc", "test_umath"]
+    command += ["--device", "host", "--modes", "lazy", "-n", "1", "--output", str(tmp_path / "results")]
+    (tmp_path / "tmp").mkdir()
+    process = subprocess.Popen(
+        command,
+        env=os.environ | {"TMPDIR": str(tmp_path / "tmp")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    for _ in range(300):
+        if processes_in(tmp_path / "tmp"):
+            break
+        time.sleep(0.1)
+    assert processes_in(tmp_path / "tmp")
+    process.send_signal(stop)
+    said = process.communicate(timeout=30)[1]
+    assert process.returncode == 1 and said.startswith("conformance: ") and len(said.splitlines()) == 1, said
+    assert not processes_in(tmp_path / "tmp")
 
 
 def test_summaries_can_be_written_and_read(file):

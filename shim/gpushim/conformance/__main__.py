@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
+import signal
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from gpushim.conformance import runner, suites, tables
 
 def main() -> int:
     options = _parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("conformance: ended by SIGTERM"))
     expectations = _expectations.read(options.expected)
     info = runner.device_info(options.device)
     if info is None:
@@ -35,7 +37,10 @@ def main() -> int:
         fresh=options.fresh,
         deadline=time.monotonic() + options.seconds if options.seconds else float("inf"),
     )
-    runs = runner.run_all(files, modes, run_options, lambda line: print(line, flush=True))
+    try:
+        runs = runner.run_all(files, modes, run_options, lambda line: print(line, flush=True))
+    except KeyboardInterrupt:
+        raise SystemExit("conformance: interrupted; the same command goes on from here") from None
     whole = options.sample == 1 and not options.keyword and options.full
     settings = {
         "command": shlex.join(["python", "-m", "gpushim.conformance", *sys.argv[1:]]),

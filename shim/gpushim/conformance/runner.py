@@ -75,9 +75,7 @@ def run_all(files: list[File], modes: list[str], options: Options, say) -> dict[
             runs.setdefault((file, mode), Run()).add(run)
         progress.finished(file, mode, part, run)
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for future in [pool.submit(work, *job) for job in jobs]:
-            future.result()
+    _work_off(work, jobs, options.jobs)
 
     wanted = {}
     for (file, _), run in runs.items():
@@ -92,10 +90,28 @@ def run_all(files: list[File], modes: list[str], options: Options, say) -> dict[
         if tests:
             progress.finished(file, "stock", (0, 1), run)
 
-    with ThreadPoolExecutor(options.jobs) as pool:
-        for future in [pool.submit(work_stock, *item) for item in wanted.items()]:
-            future.result()
+    _work_off(work_stock, wanted.items(), options.jobs)
     return runs
+
+
+class _InterruptedError(Exception):
+    """The run was: what is under way ends without a result."""
+
+
+_interrupted = threading.Event()
+
+
+def _work_off(work, items, jobs: int) -> None:
+    """work(*item) for every item, in threads. Ctrl-C ends what runs, and nothing more begins."""
+    with ThreadPoolExecutor(jobs) as pool:
+        futures = [pool.submit(work, *item) for item in items]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            _interrupted.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
 
 
 class _Progress:
@@ -256,6 +272,8 @@ def _watch(
             while True:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     return process.wait(timeout=0.5), False
+                if _interrupted.is_set():
+                    raise _InterruptedError
                 if time.monotonic() > deadline:
                     return None, False
                 now = record.stat().st_size
