@@ -29,6 +29,10 @@ INTRO = """# Conformance
 NumPy's own tests with everything forced to the device (`min_bytes=0`), lazily and eagerly, and with the default threshold.
 Only differences from stock NumPy on the same machine count. [../conformance/README.md](../conformance/README.md) tells how it is
 measured and what the columns mean; `conformance/page.py` made this page from `conformance/results/`.
+
+The numbers below come from the commands that each section lists, SciPy's and scikit-learn's from one test in four of 38 files.
+As one command from start to end, `python -m gpushim.conformance --suite all --device host` ran on one test in six (`--sample 6`,
+`-n 1`, in 57 minutes on a busy machine of two cores): 24,951 passed, 0 failed.
 """
 
 
