@@ -415,6 +415,31 @@ void Graph::settle(Block* block, gpu::Access access) {
   evaluate(std::move(readers));
 }
 
+Value* Graph::superfluous(const Block* block) const noexcept {
+  auto* v = static_cast<Value*>(block->node);
+  const bool heard = v != nullptr && watchers_ > 0 && v->reports;
+  return v != nullptr && v->refs == 0 && v->pins == 0 && block->readers == 0 && !heard ? v : nullptr;
+}
+
+const Load* Graph::copied_by(const Block* block) const noexcept {
+  const Value* v = superfluous(block);
+  if (v == nullptr || v->is_fold() || v->partial || v->mask != kernels::kNoRegister || v->n_loads != 1 ||
+      v->n_instructions != 1 || v->instructions[0].op != kernels::Op::kLoad) {
+    return nullptr;
+  }
+  const Load& load = v->loads[0];
+  const Block* memory = memory_of(load);
+  const bool lies = load.value == nullptr || load.value->evaluated;
+  if (!lies || memory == nullptr || memory == block || memory->node != nullptr || memory->released ||
+      load.dtype != v->dtype || v->result != v->instructions[0].dst) {
+    return nullptr;
+  }
+  for (int d = 0; d < v->ndim; ++d) {
+    if (v->shape[d] != 1 && v->strides[d] != load.strides[d]) return nullptr;
+  }
+  return &load;
+}
+
 void Graph::settle_all() {
   std::vector<Value*> roots;
   for (Value* v = first_; v != nullptr; v = v->next) roots.push_back(v);

@@ -75,6 +75,11 @@ class Graph {
 
   /// Makes the block's contents what the program order says they are; kWrite: and evaluates everything that reads them.
   void settle(gpu::Block* block, gpu::Access access);
+  /// The value that waits in a block, if whoever overwrites all of the block makes it superfluous; `overwritten` then.
+  Value* superfluous(const gpu::Block* block) const noexcept;
+  void overwritten(Value* value) noexcept { leave_home(value); }
+  /// The memory that a value waiting in a block would copy, element by element in the same layout; null: it does more.
+  const Load* copied_by(const gpu::Block* block) const noexcept;
   /// Everything that somebody can still ask for.
   void settle_all();
   /// Memory::Releaser.

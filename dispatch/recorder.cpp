@@ -139,6 +139,21 @@ bool Recorder::can_repeat(const gpu::Block* block, int times) {
   return graph_.can_repeat(block, times);
 }
 
+bool Recorder::source_of_copy(const Operand& copy, Operand* source) {
+  const std::lock_guard guard(mutex_);
+  if (copy.block == nullptr || copy.block->node == nullptr) return false;
+  const Load* load = graph_.copied_by(copy.block);
+  const auto* value = static_cast<const Value*>(copy.block->node);
+  if (load == nullptr || copy.dtype != value->dtype || copy.data != copy.block->base + value->offset ||
+      copy.bytes() != static_cast<std::int64_t>(copy.block->bytes)) {
+    return false;
+  }
+  *source = copy;
+  source->block = memory_of(*load);
+  source->data = source->block->base + load->offset;
+  return true;
+}
+
 void Recorder::watch(int change) noexcept {
   const std::lock_guard guard(mutex_);
   graph_.watch(change);
@@ -525,9 +540,23 @@ void Recorder::copy_foreign_out() {
 void Recorder::run_directly() {
   Adopted adopted(*this);
   adopted.take_small_inputs();
+  const auto replaces = [](const Binding& b) { return b.write && b.whole && covers_block(b); };
   for (int i = 0; i < node_.n_bindings; ++i) {
     const Binding& b = node_.bindings[i];
-    if (b.block) graph_.settle(b.block, b.write ? gpu::Access::kWrite : gpu::Access::kRead);
+    if (b.block && !replaces(b)) graph_.settle(b.block, b.write ? gpu::Access::kWrite : gpu::Access::kRead);
+  }
+  for (int i = 0; i < node_.n_bindings; ++i) {
+    const Binding& b = node_.bindings[i];
+    if (b.block && replaces(b) && !graph_.superfluous(b.block)) graph_.settle(b.block, gpu::Access::kWrite);
+  }
+  // What still waits in a block is not computed: it is overwritten, and forgotten once the task has run.
+  Value* replaced[Node::kMaxBindings];
+  int n_replaced = 0;
+  for (int i = 0; i < node_.n_bindings; ++i) {
+    const Binding& b = node_.bindings[i];
+    Value* value = b.block && replaces(b) ? graph_.superfluous(b.block) : nullptr;
+    if (value && std::find(replaced, replaced + n_replaced, value) == replaced + n_replaced)
+      replaced[n_replaced++] = value;
   }
   copy_foreign_in();
   DevicePtr addresses[Node::kMaxBindings];
@@ -551,6 +580,7 @@ void Recorder::run_directly() {
     }
     lease.commit();
   }
+  for (int i = 0; i < n_replaced; ++i) graph_.overwritten(replaced[i]);
   copy_foreign_out();
 }
 

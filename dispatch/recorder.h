@@ -90,6 +90,10 @@ class Recorder final : private Graph::Launch {
   /// Would a program that reads `times` elements of the block for each of its own still take in what is pending there?
   bool can_repeat(const gpu::Block* block, int times);
 
+  /// The elements that a pending copy, which is all of the array's memory, was made from: a task that overwrites the
+  /// array may read those instead. False: no such copy is pending.
+  bool source_of_copy(const Operand& copy, Operand* source);
+
   /// Evaluates whatever is pending. Throws.
   void evaluate_all();
   /// Gives back the device copies of small inputs.

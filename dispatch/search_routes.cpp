@@ -1,6 +1,8 @@
 // ndarray.searchsorted, bincount, histogram, and the order of bins that digitize asks for. Host code, under the GIL.
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "compat/version.h"
 #include "dispatch/array_routes.h"
@@ -202,17 +204,29 @@ Attempt route_bincount(const Call& call) {
   if (!bins.read_flat(list, DType::kI64, &reason)) return Attempt::fallback(reason);
   if (weighted && !values.read_flat(weights, DType::kF64, &reason)) return Attempt::fallback(reason);
   const SharedNumbers numbers;
-  fold_line(Op::minimum, bins.operand(), nullptr, Op::kCount, n, numbers.device(0));
-  fold_line(Op::maximum, bins.operand(), nullptr, Op::kCount, n, numbers.device(1));
+  const bool ranged = weighted && n >= kernels::BinCount::kMany;
+  auto& range = Recorder::get().next<kernels::BinRange>();
+  range.weighted = ranged;
+  range.length = n;
+  Node& node = Recorder::get().node();
+  node.bind_read(bins.operand());
+  node.bind_shared(numbers.device(0));
+  if (ranged) node.bind_read(values.operand());
+  Recorder::get().record();
   Runtime::get()->memory().synchronize();
   if (numbers.value<std::int64_t>(0) < 0) return Attempt::fallback(Reason::value);
   const std::int64_t length = std::max<std::int64_t>(numbers.value<std::int64_t>(1) + 1, least);
   NewArray made = new_result(descriptor_of(weighted ? DType::kF64 : DType::kI64), 1, &length);
   auto& task = Recorder::get().next<kernels::BinCount>();
   task.weighted = weighted;
+  task.exact = false;
   task.length = n;
   task.bins = length;
-  Node& node = Recorder::get().node();
+  if (ranged) {
+    const std::int64_t top = numbers.value<std::int64_t>(2) + std::bit_width(static_cast<std::uint64_t>(n));
+    task.unit = numbers.value<std::int64_t>(3);
+    task.exact = top <= std::numeric_limits<double>::max_exponent && top - task.unit <= 126;
+  }
   node.bind_read(bins.operand());
   node.bind_write(made.operand, true);
   if (weighted) node.bind_read(values.operand());

@@ -129,9 +129,13 @@ Attempt sort_in_place(const Operand& self, int axis, bool stable, bool descendin
   // NumPy's own tests want partition and argpartition to agree: short lines are sorted by both.
   const bool selects = positions && !positions->too_many && rows.rows() == 1 && !kernels::is_complex(self.dtype) &&
                        rows.length() >= kernels::Partition::kShort;
+  // np.sort(a) sorts a copy: what would be copied is read from where it is.
+  Operand source;
+  const bool in_place = !Recorder::get().source_of_copy(rows.operand(), &source);
   if (selects) {
     auto& task = Recorder::get().next<kernels::Partition>();
     task.type = self.dtype;
+    task.in_place = in_place;
     task.n_positions = positions->n;
     std::copy_n(positions->at, positions->n, task.positions);
     task.length = rows.length();
@@ -140,10 +144,12 @@ Attempt sort_in_place(const Operand& self, int axis, bool stable, bool descendin
     task.type = self.dtype;
     task.stable = stable;
     task.descending = descending;
+    task.in_place = in_place;
     task.rows = rows.rows();
     task.length = rows.length();
   }
-  Recorder::get().node().bind_write(rows.operand(), false);
+  if (!in_place) Recorder::get().node().bind_read(source);
+  Recorder::get().node().bind_write(rows.operand(), !in_place);
   Recorder::get().record();
   if (rows.copied()) {
     const MovedAxis target(self, axis);

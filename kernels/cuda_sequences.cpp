@@ -30,6 +30,10 @@ class CudaSequences final : public SequenceKernels {
     const gpu::ContextGuard guard = launcher_.device().use();
     launch_search(search, launcher_);
   }
+  void bin_range(const BinRange& range, Workspace&) override {
+    const gpu::ContextGuard guard = launcher_.device().use();
+    launch_bin_range(range, launcher_);
+  }
   void bin_count(const BinCount& count, Workspace& workspace) override {
     const gpu::ContextGuard guard = launcher_.device().use();
     launch_bin_count(count, launcher_, workspace);

@@ -16,6 +16,7 @@ void launch_partition(const Partition& partition, Launcher& launcher, Workspace&
 void launch_search(const Search& search, Launcher& launcher);
 void launch_interpolate(const Interpolate& interpolate, Launcher& launcher);
 // count.cu
+void launch_bin_range(const BinRange& range, Launcher& launcher);
 void launch_bin_count(const BinCount& count, Launcher& launcher, Workspace& workspace);
 void launch_histogram(const Histogram& histogram, Launcher& launcher);
 // correlate.cu

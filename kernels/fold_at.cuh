@@ -25,8 +25,9 @@ struct FoldArguments {
 
 /// May this fold's operands be grouped? Sums of floats are compensated then.
 template <Op kOp, class T>
-constexpr bool kFoldsPieces =
-    (kOp == Op::maximum || kOp == Op::minimum) || ((kOp == Op::add || kOp == Op::subtract) && !std::is_same_v<T, Half>);
+constexpr bool kFoldsPieces = (kOp == Op::maximum || kOp == Op::minimum) ||
+                              ((kOp == Op::add || kOp == Op::subtract) && !std::is_same_v<T, Half>) ||
+                              (kOp == Op::multiply && !std::is_same_v<T, Half> && !kIsComplex<T>);
 
 /// Folds the runs that were left in args.long_runs (fold_long.cu).
 void launch_long_runs(Op op, DType type, FoldArguments& args, Launcher& launcher, Workspace& workspace);

@@ -4,7 +4,8 @@
 // block for each long run folds what comes before its first whole piece, the pieces, and what comes after. Threads have
 // operands that lie together and are joined in order, so extremes come out as in NumPy's order. Sums of floats are
 // compensated, which is closer to the exact sum than NumPy's order; where a sum might overflow on the way, or is not
-// finite, NumPy's order is kept.
+// finite, NumPy's order is kept. So it is for products of floats that might leave the range of normal numbers on the
+// way, and where a factor is 0 or not finite.
 #include <algorithm>
 #include <limits>
 
@@ -112,9 +113,57 @@ struct ComplexSum {
     return true;
   }
 };
+/// Mantissa and exponent apart: no product of some of the factors overflows. Beside it the extremes of the exponents
+/// that NumPy's product has on the way, or values beyond them.
+template <class T>
+struct RealProduct {
+  double mantissa;  ///< magnitude in [0.5, 1)
+  std::int64_t exponent, highest, lowest;
+  bool special;  ///< a factor is 0 or not finite
+  __device__ void clear() {
+    mantissa = 0.5;
+    exponent = highest = lowest = 1;
+    special = false;
+  }
+  __device__ void scale(double factor, std::int64_t power) {
+    mantissa *= factor;
+    exponent += power;
+    if (fabs(mantissa) < 0.5) {
+      mantissa *= 2;
+      --exponent;
+    }
+  }
+  __device__ void take(T x) {
+    int power;
+    const double factor = frexp(static_cast<double>(x), &power);
+    special |= x == 0 || !isfinite(x);
+    scale(factor, power);
+    highest = max(highest, exponent);
+    lowest = min(lowest, exponent);
+  }
+  __device__ void join(const RealProduct& after) {
+    special |= after.special;
+    highest = max(highest, exponent + after.highest);
+    lowest = min(lowest, exponent + after.lowest - 1);
+    scale(after.mantissa, after.exponent);
+  }
+  __device__ bool finish(T& start, std::uint32_t&) const {
+    using Limits = std::numeric_limits<T>;
+    if (special || start == 0 || !isfinite(start)) return false;
+    RealProduct all;
+    all.clear();
+    all.take(start);
+    all.join(*this);
+    if (all.highest >= Limits::max_exponent || all.lowest <= Limits::min_exponent) return false;
+    start = static_cast<T>(ldexp(all.mantissa, static_cast<int>(all.exponent)));
+    return true;
+  }
+};
 template <Op kOp, class T>
 constexpr auto fold_type() {
-  if constexpr (kOp != Op::add && kOp != Op::subtract) {
+  if constexpr (kOp == Op::multiply && (std::is_same_v<T, float> || std::is_same_v<T, double>)) {
+    return RealProduct<T>{};
+  } else if constexpr (kOp != Op::add && kOp != Op::subtract) {
     return Exact<kOp, T>{};
   } else if constexpr (kIsComplex<T>) {
     return ComplexSum<kOp, T>{};
@@ -225,6 +274,7 @@ Kernels find_kernels(Op op, DType type) {
   switch (op) {
     GPUSHIM_FOLD_LONG_OP(add, ALL)
     GPUSHIM_FOLD_LONG_OP(subtract, NUMBERS)
+    GPUSHIM_FOLD_LONG_OP(multiply, ALL)
     GPUSHIM_FOLD_LONG_OP(maximum, ALL)
     GPUSHIM_FOLD_LONG_OP(minimum, ALL)
     default:

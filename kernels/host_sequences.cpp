@@ -112,6 +112,23 @@ void run_search(const Search& search) {
   }
 }
 
+void run_bin_range(const BinRange& range) {
+  const auto* in = reinterpret_cast<const std::int64_t*>(range.in);
+  const auto* weights = reinterpret_cast<const double*>(range.weights);
+  auto* result = reinterpret_cast<std::int64_t*>(range.result);
+  const auto [least, greatest] = std::minmax_element(in, in + range.length);
+  result[0] = *least;
+  result[1] = *greatest;
+  if (!range.weighted) return;
+  WeightRange all = WeightRange::of(0.0);
+  for (std::int64_t i = 0; i < range.length; ++i) {
+    const WeightRange one = WeightRange::of(weights[i]);
+    all = {std::max(all.top, one.top), std::min(all.unit, one.unit)};
+  }
+  result[2] = all.top;
+  result[3] = all.unit;
+}
+
 void run_bin_count(const BinCount& count) {
   const auto* in = reinterpret_cast<const std::int64_t*>(count.in);
   const auto* weights = reinterpret_cast<const double*>(count.weights);
@@ -179,6 +196,7 @@ class HostSequences final : public SequenceKernels {
   void arg_sort(const ArgSort& sort, Workspace&) override { run_arg_sort(sort); }
   void unique(const Unique& unique, Workspace&) override { run_unique(unique); }
   void search(const Search& search, Workspace&) override { run_search(search); }
+  void bin_range(const BinRange& range, Workspace&) override { run_bin_range(range); }
   void bin_count(const BinCount& count, Workspace&) override { run_bin_count(count); }
   void histogram(const Histogram& histogram, Workspace&) override { run_histogram(histogram); }
   void interpolate(const Interpolate& interpolate, Workspace&) override { run_interpolate(interpolate); }

@@ -10,6 +10,7 @@ void run_partition(const Partition& partition);
 void run_arg_sort(const ArgSort& sort);
 void run_unique(const Unique& unique);
 void run_search(const Search& search);
+void run_bin_range(const BinRange& range);
 void run_bin_count(const BinCount& count);
 void run_histogram(const Histogram& histogram);
 void run_interpolate(const Interpolate& interpolate);

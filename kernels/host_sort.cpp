@@ -45,9 +45,17 @@ void sort_by_positions(const Sort& sort) {
   }
 }
 
+template <class Work>
+void copy_to_data(const Work& work, std::int64_t n) {
+  if (work.in == work.data) return;
+  const auto* in = reinterpret_cast<const std::byte*>(work.in);
+  std::copy_n(in, static_cast<std::size_t>(n) * itemsize(work.type), reinterpret_cast<std::byte*>(work.data));
+}
+
 }  // namespace
 
 void run_sort(const Sort& sort) {
+  copy_to_data(sort, sort.rows * sort.length);
   if (is_complex(sort.type) || (sort.stable && is_float(sort.type))) {
     sort_by_positions(sort);
     return;
@@ -64,6 +72,7 @@ void run_sort(const Sort& sort) {
 }
 
 void run_partition(const Partition& partition) {
+  copy_to_data(partition, partition.length);
   const KeyCode code{partition.type, false};
   auto* data = reinterpret_cast<void*>(partition.data);
   std::vector<std::uint64_t> keys(static_cast<std::size_t>(partition.length));

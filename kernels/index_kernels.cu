@@ -50,6 +50,45 @@ __global__ void __launch_bounds__(kThreads) gather(const __grid_constant__ Index
   }
 }
 
+/// A gather by one array of indices along one dimension, each with a contiguous run of units.
+template <class U>
+__global__ void __launch_bounds__(kThreads) gather_runs(const __grid_constant__ IndexedArguments args) {
+  if (args.failed != nullptr && *args.failed != 0) {
+    if (blockIdx.x == 0 && threadIdx.x == 0) *args.error = 1;
+    return;
+  }
+  constexpr int kUnroll = 4;
+  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kThreads;
+  std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  const ArrayArguments& array = args.arrays[0];
+  for (; i < args.size; i += kUnroll * step) {
+    std::int64_t run[kUnroll], at[kUnroll], index[kUnroll];
+    U values[kUnroll];
+    bool moves[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::int64_t element = i + u * step < args.size ? i + u * step : i;
+      run[u] = static_cast<std::int64_t>(divide(static_cast<std::uint64_t>(element), args.subspace_divider));
+      at[u] = (element - run[u] * args.subspace) * static_cast<std::int64_t>(sizeof(U));
+      index[u] = *reinterpret_cast<const std::int64_t*>(array.data + run[u] * array.strides[0]);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      moves[u] = normalize(index[u], array.extent, args.mode);
+      if (!moves[u]) {
+        *args.error = 1;
+        continue;
+      }
+      values[u] =
+          *reinterpret_cast<const U*>(args.target + run[u] * args.target_strides[0] + index[u] * array.stride + at[u]);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (moves[u]) *reinterpret_cast<U*>(args.plain + run[u] * args.plain_strides[0] + at[u]) = values[u];
+    }
+  }
+}
+
 template <class U, bool kLine>
 __global__ void __launch_bounds__(kThreads) scatter(const __grid_constant__ IndexedArguments args) {
   if (args.failed != nullptr && *args.failed != 0) {
@@ -146,6 +185,14 @@ const void* move_kernel(std::size_t bytes, bool is_scatter, bool line) {
     default:
       return move_kernel<uint4>(is_scatter, line);
   }
+}
+
+/// Of gather_runs; null: of another size.
+const void* runs_kernel(std::size_t bytes) {
+  return bytes == 16  ? reinterpret_cast<const void*>(&gather_runs<uint4>)
+         : bytes == 8 ? reinterpret_cast<const void*>(&gather_runs<std::uint64_t>)
+         : bytes == 4 ? reinterpret_cast<const void*>(&gather_runs<std::uint32_t>)
+                      : nullptr;
 }
 
 template <class U>
@@ -253,6 +300,12 @@ void launch_indexed(const Indexed& work, Launcher& launcher, Workspace& workspac
     }
   } else if (work.mode == OutOfBounds::kReport && (work.scatter || work.guarded)) {
     look_for_errors(args, launcher);
+  }
+  const bool runs = !work.scatter && args.ndim == 2 && args.n_fancy == 1 && args.n_arrays == 1 && args.cycle == 0 &&
+                    args.plain_strides[1] == bytes && args.target_strides[1] == bytes && args.arrays[0].strides[1] == 0;
+  if (const void* kernel = runs ? runs_kernel(static_cast<std::size_t>(bytes)) : nullptr) {
+    launcher.launch(kernel, dim3(static_cast<unsigned>(blocks_for(args.size, 4))), kThreads, 0, argument);
+    return;
   }
   launcher.launch(move_kernel(static_cast<std::size_t>(bytes), work.scatter, line),
                   dim3(static_cast<unsigned>(blocks_for(args.size, work.scatter ? 1

@@ -1,4 +1,7 @@
 // The launcher. Host code.
+#include <algorithm>
+#include <iterator>
+
 #include "gpu/cuda_error.h"
 #include "kernels/launcher.h"
 
@@ -33,17 +36,15 @@ std::size_t Launcher::shared_limit() {
 }
 
 void Launcher::allow_shared(const void* kernel, std::size_t bytes) {
-  if (bytes > shared_limit()) gpu::throw_device_error("kernel launch", "not enough shared memory", __FILE__, __LINE__);
-  for (const void*& known : large_kernels_) {
-    if (known == kernel) return;
-    if (known != nullptr) continue;
-    GPUSHIM_CUDA(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_limit())));
-    known = kernel;
-    return;
-  }
-  GPUSHIM_CUDA(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_limit())));
+  const auto known = std::find(std::begin(large_kernels_), std::end(large_kernels_), kernel);
+  if (known != std::end(large_kernels_)) return;
+  cudaFuncAttributes attributes{};
+  GPUSHIM_CUDA(cudaFuncGetAttributes(&attributes, kernel));
+  const std::size_t most = shared_limit() - attributes.sharedSizeBytes;  // what the kernel declares counts, too
+  if (bytes > most) gpu::throw_device_error("kernel launch", "not enough shared memory", __FILE__, __LINE__);
+  GPUSHIM_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(most)));
+  const auto room = std::find(std::begin(large_kernels_), std::end(large_kernels_), nullptr);
+  if (room != std::end(large_kernels_)) *room = kernel;
 }
 
 std::uint32_t* Launcher::zeroed_words(std::uint32_t count) {

@@ -9,6 +9,29 @@
 namespace gpushim::kernels {
 
 template <class Key>
+void radix_sort(const Key* in, Key* out, std::int64_t n, int first_bit, int end_bit, Launcher& launcher,
+                Workspace& workspace) {
+  const auto count = static_cast<std::uint64_t>(n);
+  Key* spare = nullptr;
+  if (in == out) spare = reinterpret_cast<Key*>(workspace.allocate(static_cast<std::size_t>(n) * sizeof(Key)));
+  cub::DoubleBuffer<Key> buffer(out, spare);
+  const auto sort = [&](void* temporary, std::size_t& bytes) {
+    return in == out
+               ? cub::DeviceRadixSort::SortKeys(temporary, bytes, buffer, count, first_bit, end_bit, launcher.stream())
+               : cub::DeviceRadixSort::SortKeys(temporary, bytes, in, out, count, first_bit, end_bit,
+                                                launcher.stream());
+  };
+  std::size_t bytes = 0;
+  GPUSHIM_CUDA(sort(nullptr, bytes));
+  void* temporary = reinterpret_cast<void*>(workspace.allocate(bytes));
+  launcher.begin_library_call("radix sort");
+  GPUSHIM_CUDA(sort(temporary, bytes));
+  if (in != out || buffer.Current() == out) return;
+  launcher.device().copy(reinterpret_cast<gpu::DevicePtr>(out), reinterpret_cast<gpu::DevicePtr>(buffer.Current()),
+                         static_cast<std::size_t>(n) * sizeof(Key));
+}
+
+template <class Key>
 void radix_sort(Buffers<Key>& keys, std::int64_t n, int bits, Launcher& launcher, Workspace& workspace) {
   cub::DoubleBuffer<Key> buffer(keys.current, keys.spare);
   const auto count = static_cast<std::uint64_t>(n);

@@ -16,6 +16,11 @@ struct Buffers {
   T *current, *spare;
 };
 
+/// Sorts numbers as they are, none of them a NaN, by bits [first_bit, end_bit) of CUB's keys, which are those of
+/// sort_keys.h with zeros merged. `out` may be `in`.
+template <class Key>
+void radix_sort(const Key* in, Key* out, std::int64_t n, int first_bit, int end_bit, Launcher& launcher,
+                Workspace& workspace);
 /// Sorts by bits [0, bits) of the keys.
 template <class Key>
 void radix_sort(Buffers<Key>& keys, std::int64_t n, int bits, Launcher& launcher, Workspace& workspace);

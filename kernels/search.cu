@@ -1,7 +1,8 @@
 // searchsorted and interp on CUDA: one thread for each value. Host and device.
 //
 // Blocks that search for many values keep keys in shared memory: of a short sequence all, of a long one every
-// `spacing`th, which leaves a search between two of those.
+// `spacing`th, which leaves a search between two of those. Of a short sequence they also cut the range of its values
+// into equal *parts*: a value's part, which its distance from the first one tells, leaves few keys to compare with.
 #include <algorithm>
 #include <type_traits>
 
@@ -119,6 +120,87 @@ __global__ void __launch_bounds__(kTableThreads) search_by_table(const __grid_co
   }
 }
 
+constexpr int kFewKeys = 1024, kParts = 2048;
+
+template <DType kType>
+__device__ __forceinline__ double number_at(const void* base, std::int64_t i) {
+  if constexpr (kType == DType::kBool) {
+    return static_cast<const std::uint8_t*>(base)[i] != 0;
+  } else if constexpr (kType == DType::kF16) {
+    return half_value(static_cast<const std::uint16_t*>(base)[i]);
+  } else {
+    return static_cast<double>(static_cast<const CType<kType>*>(base)[i]);
+  }
+}
+
+/// Never falls from one value to the next in the order of keys: rounding keeps order, and NaNs are in the last part.
+struct Parts {
+  double first, scale;  ///< scale 0: there is one part
+  __device__ int operator()(double x) const {
+    if (scale == 0) return 0;
+    const double part = (x - first) * scale;
+    return !(part < kParts - 1) ? kParts - 1 : part > 0 ? static_cast<int>(part) : 0;
+  }
+};
+
+/// For types whose key is one number.
+template <DType kType>
+__global__ void __launch_bounds__(kTableThreads) search_by_part(const __grid_constant__ SearchArguments args) {
+  using Key = TableKey<kType>;
+  __shared__ Key table[kFewKeys];
+  __shared__ std::uint16_t part_of[kFewKeys], begin[kParts + 1];
+  const int length = static_cast<int>(args.length);
+  Parts parts{number_at<kType>(args.sorted, 0), 0};
+  const double scale = kParts / (number_at<kType>(args.sorted, length - 1) - parts.first);
+  if (scale > 0 && isfinite(scale) && isfinite(parts.first)) parts.scale = scale;
+  for (int t = threadIdx.x; t < length; t += kTableThreads) {
+    table[t] = static_cast<Key>(key_at({kType, true}, args.sorted, t));
+    part_of[t] = static_cast<std::uint16_t>(parts(number_at<kType>(args.sorted, t)));
+  }
+  __syncthreads();
+  for (int p = threadIdx.x; p <= kParts; p += kTableThreads) {  // keys in parts before p
+    int low = 0, high = length;
+    while (low < high) {
+      const int middle = (low + high) / 2;
+      if (part_of[middle] < p) {
+        low = middle + 1;
+      } else {
+        high = middle;
+      }
+    }
+    begin[p] = static_cast<std::uint16_t>(low);
+  }
+  __syncthreads();
+  constexpr int kUnroll = 4;
+  const std::int64_t step = std::int64_t(gridDim.x) * kTableThreads;
+  for (std::int64_t i = std::int64_t(blockIdx.x) * kTableThreads + threadIdx.x; i < args.count; i += kUnroll * step) {
+    Key value[kUnroll];
+    double number[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const std::int64_t at = i + u * step < args.count ? i + u * step : i;
+      value[u] = static_cast<Key>(key_at({kType, true}, args.values, at));
+      number[u] = number_at<kType>(args.values, at);
+    }
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      if (i + u * step >= args.count) break;
+      const int part = parts(number[u]);
+      int low = begin[part], high = begin[part + 1];
+      while (low < high) {
+        const int middle = (low + high) / 2;
+        const Key key = table[middle];
+        if (args.right ? key <= value[u] : key < value[u]) {
+          low = middle + 1;
+        } else {
+          high = middle;
+        }
+      }
+      args.out[i + u * step] = low;
+    }
+  }
+}
+
 /// `status` is 0 before.
 __global__ void __launch_bounds__(kThreads) check_sorter(const __grid_constant__ SearchArguments args) {
   const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
@@ -138,12 +220,13 @@ const void* search_kernel(DType type) {
   return nullptr;
 }
 /// Null: a key of the type is more than one number.
-const void* table_kernel(DType type) {
-#define GPUSHIM_SEARCH(unused, T)                                       \
-  case DType::T:                                                        \
-    if constexpr (!is_complex(DType::T)) {                              \
-      return reinterpret_cast<const void*>(&search_by_table<DType::T>); \
-    }                                                                   \
+const void* table_kernel(DType type, bool few) {
+#define GPUSHIM_SEARCH(unused, T)                                             \
+  case DType::T:                                                              \
+    if constexpr (!is_complex(DType::T)) {                                    \
+      return few ? reinterpret_cast<const void*>(&search_by_part<DType::T>)   \
+                 : reinterpret_cast<const void*>(&search_by_table<DType::T>); \
+    }                                                                         \
     break;
   switch (type) { GPUSHIM_TYPES_ALL(GPUSHIM_SEARCH, 0) }
 #undef GPUSHIM_SEARCH
@@ -205,7 +288,9 @@ void launch_search(const Search& task, Launcher& launcher) {
                     0, args);
   }
   constexpr std::int64_t kMany = 1 << 16;
-  const void* by_table = task.has_sorter || task.count < kMany || task.length < 1 ? nullptr : table_kernel(task.type);
+  const void* by_table = task.has_sorter || task.count < kMany || task.length < 1
+                             ? nullptr
+                             : table_kernel(task.type, task.length <= kFewKeys);
   if (by_table != nullptr) {
     args.spacing = (task.length + kMostKeys - 1) / kMostKeys;
     args.table_size = static_cast<int>(task.length / args.spacing);

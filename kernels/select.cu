@@ -1,12 +1,14 @@
 // Partitions on CUDA without sorting: host and device.
 //
 // The keys (sort_keys.h) at the wanted positions, the *pivots*, are found digit by digit from the top: a histogram of
-// the next digit over the elements that agree with a pivot so far tells the pivot's digit. Once few agree, they are
-// gathered, and later passes look at them alone. Then each element has a class: below, equal to, or between pivots.
-// Tiles of elements are moved to their classes' places, in order of the tiles.
+// the next digit over the elements that agree with a pivot so far tells the pivot's digit. Pivots that agree so far
+// are a *group* and share a histogram. Once few elements agree with any, they are gathered, and later passes look at
+// them alone. Then each element has a class: below, equal to, or between pivots. Tiles of elements are moved to their
+// classes' places, in order of the tiles.
 #include <algorithm>
-#include <cub/block/block_reduce.cuh>
+#include <cub/block/block_radix_rank.cuh>
 #include <cub/block/block_scan.cuh>
+#include <cub/device/device_scan.cuh>
 
 #include "gpu/cuda_error.h"
 #include "kernels/cuda_sequences.h"
@@ -16,84 +18,114 @@ namespace gpushim::kernels {
 namespace {
 
 constexpr int kMost = Partition::kMostPositions;
-constexpr int kClasses = 2 * kMost + 1;
 constexpr int kDigitBits = 11, kDigits = 1 << kDigitBits;
 constexpr int kGather = 2;  ///< the pass that gathers
 constexpr int kFindThreads = 1024, kCountThreads = 512;
 constexpr int kThreads = 256, kItems = 16, kTile = kThreads * kItems;
+constexpr int kClassBits = 5, kClasses = 1 << kClassBits, kNoClass = kClasses - 1;
+static_assert(2 * kMost + 1 <= kNoClass);
 
 struct State {
-  std::uint64_t prefix[kMost];  ///< the digits found, of each pivot
-  std::int64_t rank[kMost];     ///< its position among the elements with these digits
-  int group[kMost];             ///< pivots with the same digits share a histogram
-  std::uint32_t gathers;        ///< few elements are left
+  std::uint64_t prefix[2][kMost];  ///< the digits found, of each pivot: before a pass of this parity
+  std::int64_t rank[kMost];        ///< its position among the elements with these digits
+  unsigned long long left[kMost];  ///< how many have these digits
   unsigned long long n_gathered;
 };
 
+/// How bits become a key.
+enum class Order : int { kUnsigned, kSigned, kFloat };
+
 struct Arguments {
-  void* data;
-  void* sorted;
-  void* gathered;  ///< 64-bit keys; null: never
+  const void* in;
+  void* out;
+  std::uint64_t* gathered;  ///< keys; null: never
   State* state;
   unsigned long long* histogram;  ///< [group][digit] of this pass
   std::uint64_t* tiles;           ///< [class][tile]
   std::int64_t n, n_tiles, room;  ///< for gathered keys
   std::int64_t position[kMost];
   int n_pivots, pass, shift, bits;
+  Order order;
+};
+
+template <class Bits>
+__device__ __forceinline__ Bits key_of(Bits bits, Order order) {
+  if (order == Order::kFloat) return float_key(bits, false);
+  return order == Order::kSigned ? signed_key(bits, false) : bits;
+}
+
+/// The pivots that are different before a pass, in order. All threads of the block make it together.
+struct Pivots {
+  std::uint64_t* key;  ///< shared by the block
+  int count;
+  unsigned long long left;  ///< elements that agree with any
+
+  __device__ Pivots(const Arguments& args, std::uint64_t* shared) : key(shared) {
+    const State& state = *args.state;
+    const std::uint64_t* prefix = state.prefix[args.pass & 1];
+    count = 0;
+    left = 0;
+    for (int j = 0; j < args.n_pivots; ++j) {
+      if (j > 0 && prefix[j] == prefix[j - 1]) continue;
+      if (threadIdx.x == 0) key[count] = prefix[j];
+      left += state.left[j];
+      ++count;
+    }
+    __syncthreads();
+  }
+  /// -1: none
+  __device__ int group_of(std::uint64_t digits) const {
+    int group = -1;
+    for (int g = 0; g < count; ++g) group = digits == key[g] ? g : group;
+    return group;
+  }
+  template <class Bits>
+  __device__ int class_of(Bits x) const {
+    int which = 0;
+    for (int g = 0; g < count; ++g) {
+      const auto pivot = static_cast<Bits>(key[g]);
+      which += (x > pivot) + (x >= pivot);
+    }
+    return which;
+  }
 };
 
 __global__ void start(const __grid_constant__ Arguments args) {
   State& state = *args.state;
   for (int j = 0; j < args.n_pivots; ++j) {
-    state.prefix[j] = 0;
+    state.prefix[0][j] = 0;
     state.rank[j] = args.position[j];
-    state.group[j] = 0;
+    state.left[j] = static_cast<unsigned long long>(args.n);
   }
-  state.gathers = 0;
   state.n_gathered = 0;
 }
 
-/// Adds the warp's digits to a histogram: the two commonest guesses at once, the others one by one.
-__device__ __forceinline__ void count_digit(std::uint32_t* counts, int digit, unsigned lanes) {
-  bool left = true;
-  for (int round = 0; round < 2; ++round) {
-    const unsigned waiting = __ballot_sync(lanes, left);
-    if (waiting == 0) return;
-    const int leader = __ffs(static_cast<int>(waiting)) - 1;
-    const int guess = __shfl_sync(lanes, digit, leader);  // by all lanes, whatever is left of them
-    const bool same = left && digit == guess;
-    const unsigned together = __ballot_sync(lanes, same);
-    if (static_cast<int>(threadIdx.x % 32) == leader)
-      atomicAdd(counts + digit, static_cast<std::uint32_t>(__popc(together)));
-    if (same) left = false;
-  }
-  if (left) atomicAdd(counts + digit, 1u);
+/// Adds the lanes' numbers to a histogram: equal ones at once, for often there are many.
+__device__ __forceinline__ void count_together(std::uint32_t* counts, int which, unsigned lanes) {
+  const unsigned same = __match_any_sync(lanes, which);
+  if (static_cast<int>(threadIdx.x % 32) == __ffs(static_cast<int>(same)) - 1)
+    atomicAdd(counts + which, static_cast<std::uint32_t>(__popc(same)));
 }
 
-template <DType kType>
+template <class Bits>
 __global__ void __launch_bounds__(kCountThreads) count_digits(const __grid_constant__ Arguments args) {
-  __shared__ std::uint32_t counts[kMost * kDigits];
+  extern __shared__ std::uint32_t counts[];  // [group][digit]
+  __shared__ std::uint64_t keys[kMost];
   State& state = *args.state;
-  const bool from_gathered = args.pass > kGather && state.gathers != 0;
+  const Pivots pivots(args, keys);
+  // Decided before the pass that gathers: later on still fewer are left.
+  const bool few =
+      args.gathered != nullptr && args.pass >= kGather &&
+      (args.pass > kGather ? state.n_gathered > 0 : pivots.left <= static_cast<unsigned long long>(args.room));
+  const bool from_gathered = few && args.pass > kGather, gathers = few && args.pass == kGather;
   const std::int64_t n = from_gathered ? static_cast<std::int64_t>(state.n_gathered) : args.n;
   const std::int64_t step = std::int64_t(gridDim.x) * kCountThreads;
   std::int64_t i = std::int64_t(blockIdx.x) * kCountThreads + threadIdx.x;
   if (i - threadIdx.x >= n) return;
-  const int n_groups = state.group[args.n_pivots - 1] + 1;
-  std::uint64_t prefix[kMost];
-#pragma unroll
-  for (int j = 0; j < kMost; ++j) prefix[j] = 0;
-  for (int j = 0; j < args.n_pivots; ++j) {
-#pragma unroll
-    for (int g = 0; g < kMost; ++g) {
-      if (state.group[j] == g) prefix[g] = state.prefix[j];
-    }
-  }
-  for (int k = threadIdx.x; k < n_groups * kDigits; k += kCountThreads) counts[k] = 0;
+  for (int k = threadIdx.x; k < pivots.count * kDigits; k += kCountThreads) counts[k] = 0;
   __syncthreads();
-  const bool gathers = args.pass == kGather && state.gathers != 0;
-  const auto* keys = static_cast<const std::uint64_t*>(args.gathered);
-  const int above = args.shift + args.bits;
+  const auto* in = static_cast<const Bits*>(args.in);
+  const int above = args.shift + args.bits, mask = (1 << args.bits) - 1;
   constexpr int kUnroll = 4;
   const std::int64_t rounds = (n + kUnroll * step - 1) / (kUnroll * step);
   for (std::int64_t round = 0; round < rounds; ++round, i += kUnroll * step) {
@@ -101,22 +133,17 @@ __global__ void __launch_bounds__(kCountThreads) count_digits(const __grid_const
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
       const std::int64_t at = i + u * step;
-      key[u] = at >= n ? 0 : from_gathered ? keys[at] : key_at({kType, false}, args.data, at);
+      key[u] = at >= n ? 0 : from_gathered ? args.gathered[at] : key_of(in[at], args.order);
     }
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const std::uint64_t high = args.pass == 0 ? 0 : key[u] >> above;
-      int group = -1;
-#pragma unroll
-      for (int g = 0; g < kMost; ++g) {
-        if (g < n_groups && high == prefix[g]) group = g;
-      }
+      int group = args.pass == 0 ? 0 : pivots.group_of(key[u] >> above);
       if (i + u * step >= n) group = -1;
       const unsigned lanes = __ballot_sync(0xffffffffu, group >= 0);
       if (group < 0) continue;
-      const int digit = static_cast<int>(key[u] >> args.shift) & ((1 << args.bits) - 1);
+      const int digit = static_cast<int>(key[u] >> args.shift) & mask;
       if (args.pass == 0) {
-        count_digit(counts, digit, lanes);
+        count_together(counts, digit, lanes);
       } else {
         atomicAdd(counts + group * kDigits + digit, 1u);
       }
@@ -125,254 +152,170 @@ __global__ void __launch_bounds__(kCountThreads) count_digits(const __grid_const
         unsigned long long first = 0;
         if (lane == leader) first = atomicAdd(&state.n_gathered, static_cast<unsigned long long>(__popc(lanes)));
         first = __shfl_sync(lanes, first, leader) + __popc(lanes & ((1u << lane) - 1));
-        static_cast<std::uint64_t*>(args.gathered)[first] = key[u];
+        args.gathered[first] = key[u];
       }
     }
   }
   __syncthreads();
-  for (int k = threadIdx.x; k < n_groups * kDigits; k += kCountThreads) {
+  for (int k = threadIdx.x; k < pivots.count * kDigits; k += kCountThreads) {
     if (counts[k] != 0) atomicAdd(args.histogram + k, static_cast<unsigned long long>(counts[k]));
   }
 }
 
-/// One block: the pivots' next digit.
+/// A block for each pivot: its next digit.
 __global__ void __launch_bounds__(kFindThreads) find_digits(const __grid_constant__ Arguments args) {
   using Scan = cub::BlockScan<unsigned long long, kFindThreads>;
   __shared__ typename Scan::TempStorage memory;
-  __shared__ unsigned long long left[kMost];
   State& state = *args.state;
+  const std::uint64_t* prefix = state.prefix[args.pass & 1];
+  const int pivot = static_cast<int>(blockIdx.x);
+  int group = 0;
+  for (int j = 1; j <= pivot; ++j) group += prefix[j] != prefix[j - 1];
   constexpr int kEach = kDigits / kFindThreads;
-  for (int j = 0; j < args.n_pivots; ++j) {
-    const auto rank = static_cast<unsigned long long>(state.rank[j]);
-    unsigned long long counts[kEach], before[kEach];
-    for (int k = 0; k < kEach; ++k) counts[k] = args.histogram[state.group[j] * kDigits + threadIdx.x * kEach + k];
-    Scan(memory).ExclusiveSum(counts, before);
-    __syncthreads();  // everybody has read the state
-    for (int k = 0; k < kEach; ++k) {
-      if (rank < before[k] || rank >= before[k] + counts[k]) continue;
-      state.prefix[j] = state.prefix[j] << args.bits | static_cast<std::uint64_t>(threadIdx.x * kEach + k);
-      state.rank[j] = static_cast<std::int64_t>(rank - before[k]);
-      left[j] = counts[k];
-    }
-    __syncthreads();
+  const auto rank = static_cast<unsigned long long>(state.rank[pivot]);
+  unsigned long long counts[kEach], before[kEach];
+  for (int k = 0; k < kEach; ++k) counts[k] = args.histogram[group * kDigits + threadIdx.x * kEach + k];
+  Scan(memory).ExclusiveSum(counts, before);
+  __syncthreads();  // everybody has read the rank
+  for (int k = 0; k < kEach; ++k) {
+    if (rank < before[k] || rank >= before[k] + counts[k]) continue;
+    state.prefix[(args.pass + 1) & 1][pivot] =
+        prefix[pivot] << args.bits | static_cast<std::uint64_t>(threadIdx.x * kEach + k);
+    state.rank[pivot] = static_cast<std::int64_t>(rank - before[k]);
+    state.left[pivot] = counts[k];
   }
-  if (threadIdx.x != 0) return;
-  unsigned long long sum = 0;
-  for (int j = 0, group = 0; j < args.n_pivots; ++j) {
-    const bool same = j > 0 && state.prefix[j] == state.prefix[j - 1];
-    if (j > 0 && !same) ++group;
-    state.group[j] = group;
-    if (!same) sum += left[j];
-  }
-  if (args.pass == kGather - 1) state.gathers = sum <= static_cast<unsigned long long>(args.room);
 }
 
-/// Counters of all classes, 16 bits each.
-struct Counters {
-  static constexpr int kWords = (kClasses + 3) / 4;
-  std::uint64_t words[kWords];
-  __device__ void clear() {
-    for (int w = 0; w < kWords; ++w) words[w] = 0;
-  }
-  __device__ void add(int which) {
-#pragma unroll
-    for (int w = 0; w < kWords; ++w) words[w] += which / 4 == w ? std::uint64_t(1) << which % 4 * 16 : 0;
-  }
-  __device__ int get(int which) const {
-    std::uint64_t word = words[0];
-#pragma unroll
-    for (int w = 1; w < kWords; ++w) word = which / 4 == w ? words[w] : word;
-    return static_cast<int>(word >> which % 4 * 16 & 0xffff);
-  }
-};
-struct AddCounters {
-  __device__ Counters operator()(const Counters& a, const Counters& b) const {
-    Counters sum;
-    for (int w = 0; w < Counters::kWords; ++w) sum.words[w] = a.words[w] + b.words[w];
-    return sum;
-  }
-};
-
-struct Pivots {
-  std::uint64_t key[kMost];
-  int count = 0;
-  __device__ explicit Pivots(const Arguments& args) {
-    const State& state = *args.state;
-    count = state.group[args.n_pivots - 1] + 1;
-#pragma unroll
-    for (int g = 0; g < kMost; ++g) key[g] = 0;
-    for (int j = 0; j < args.n_pivots; ++j) {
-#pragma unroll
-      for (int g = 0; g < kMost; ++g) {
-        if (state.group[j] == g) key[g] = state.prefix[j];
-      }
-    }
-  }
-  __device__ int class_of(std::uint64_t x) const {
-    int which = 0;
-#pragma unroll
-    for (int g = 0; g < kMost; ++g) {
-      if (g < count) which += (x > key[g]) + (x >= key[g]);
-    }
-    return which;
-  }
-};
-
-template <DType kType>
+template <class Bits>
 __global__ void __launch_bounds__(kThreads) count_classes(const __grid_constant__ Arguments args) {
-  using Reduce = cub::BlockReduce<Counters, kThreads>;
-  __shared__ typename Reduce::TempStorage memory;
-  const Pivots pivots(args);
+  __shared__ std::uint64_t keys[kMost];
+  __shared__ std::uint32_t counts[kClasses];
+  const Pivots pivots(args, keys);
+  const int classes = 2 * args.n_pivots + 1;
+  const auto* in = static_cast<const Bits*>(args.in);
   for (std::int64_t tile = blockIdx.x; tile < args.n_tiles; tile += gridDim.x) {
-    Counters mine;
-    mine.clear();
-#pragma unroll 4
+    Bits key[kItems];
+#pragma unroll
     for (int k = 0; k < kItems; ++k) {
       const std::int64_t i = tile * kTile + k * kThreads + threadIdx.x;
-      if (i < args.n) mine.add(pivots.class_of(key_at({kType, false}, args.data, i)));
+      key[k] = i < args.n ? key_of(in[i], args.order) : Bits(0);
     }
-    const Counters sum = Reduce(memory).Reduce(mine, AddCounters());
-    if (threadIdx.x == 0) {
-      for (int c = 0; c < kClasses; ++c) args.tiles[c * args.n_tiles + tile] = static_cast<std::uint64_t>(sum.get(c));
+    if (threadIdx.x < kClasses) counts[threadIdx.x] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) {
+      const bool here = tile * kTile + k * kThreads + threadIdx.x < args.n;
+      count_together(counts, here ? pivots.class_of(key[k]) : kNoClass, 0xffffffffu);
     }
     __syncthreads();
+    if (static_cast<int>(threadIdx.x) < classes) args.tiles[threadIdx.x * args.n_tiles + tile] = counts[threadIdx.x];
   }
 }
 
-/// One block: where each class of each tile begins.
-__global__ void __launch_bounds__(kFindThreads) place_tiles(const __grid_constant__ Arguments args) {
-  using Scan = cub::BlockScan<std::uint64_t, kFindThreads>;
-  __shared__ typename Scan::TempStorage memory;
-  constexpr int kEach = 8;
-  const std::int64_t n = kClasses * args.n_tiles;
-  std::uint64_t before = 0;
-  for (std::int64_t begin = 0; begin < n; begin += kFindThreads * kEach) {
-    std::uint64_t values[kEach], sum;
-    for (int k = 0; k < kEach; ++k) {
-      const std::int64_t i = begin + threadIdx.x * kEach + k;
-      values[k] = i < n ? args.tiles[i] : 0;
-    }
-    Scan(memory).ExclusiveSum(values, values, sum);
-    for (int k = 0; k < kEach; ++k) {
-      const std::int64_t i = begin + threadIdx.x * kEach + k;
-      if (i < n) args.tiles[i] = before + values[k];
-    }
-    before += sum;
-    __syncthreads();
-  }
-}
+struct ClassItself {
+  __device__ std::uint32_t Digit(std::uint32_t which) const { return which; }
+};
 
-template <DType kType>
+template <class Bits>
 __global__ void __launch_bounds__(kThreads) move_to_classes(const __grid_constant__ Arguments args) {
-  using T = std::conditional_t<itemsize(kType) == 8, std::uint64_t, std::uint32_t>;
-  using Scan = cub::BlockScan<Counters, kThreads>;
-  __shared__ typename Scan::TempStorage memory;
-  __shared__ T moved[kTile];
-  __shared__ int begin[kClasses + 1];
+  using Rank = cub::BlockRadixRankMatch<kThreads, kClassBits, false>;
+  static_assert(Rank::BINS_TRACKED_PER_THREAD == 1);
+  __shared__ typename Rank::TempStorage memory;
+  __shared__ std::uint64_t keys[kMost];
+  __shared__ Bits moved[kTile];
+  __shared__ int begin[kClasses];
   __shared__ std::int64_t to[kClasses];
-  const Pivots pivots(args);
-  const auto* data = static_cast<const T*>(args.data);
+  const Pivots pivots(args, keys);
+  const int classes = 2 * args.n_pivots + 1;
+  const auto* in = static_cast<const Bits*>(args.in);
   for (std::int64_t tile = blockIdx.x; tile < args.n_tiles; tile += gridDim.x) {
-    T value[kItems];
-    std::uint8_t which[kItems];
-    Counters mine;
-    mine.clear();
+    Bits value[kItems];
+    std::uint32_t which[kItems];
+    int rank[kItems], first[1];
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
       const std::int64_t i = tile * kTile + k * kThreads + threadIdx.x;
-      if (i >= args.n) continue;
-      value[k] = data[i];
-      which[k] = static_cast<std::uint8_t>(pivots.class_of(key_at({kType, false}, args.data, i)));
-      mine.add(which[k]);
+      value[k] = i < args.n ? in[i] : Bits(0);
     }
-    Counters before, sum;
-    Counters zero;
-    zero.clear();
-    Scan(memory).ExclusiveScan(mine, before, zero, AddCounters(), sum);
-    if (threadIdx.x == 0) {
-      begin[0] = 0;
-      for (int c = 0; c < kClasses; ++c) {
-        begin[c + 1] = begin[c] + sum.get(c);
-        to[c] = static_cast<std::int64_t>(args.tiles[c * args.n_tiles + tile]);
-      }
-    }
-    __syncthreads();
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {
-      if (tile * kTile + k * kThreads + threadIdx.x >= args.n) continue;
-      moved[begin[which[k]] + before.get(which[k])] = value[k];
-      before.add(which[k]);
+      const bool here = tile * kTile + k * kThreads + threadIdx.x < args.n;
+      which[k] = static_cast<std::uint32_t>(here ? pivots.class_of(key_of(value[k], args.order)) : kNoClass);
     }
+    Rank(memory).RankKeys(which, rank, ClassItself(), first);
+    if (threadIdx.x < kClasses) begin[threadIdx.x] = first[0];
+    if (static_cast<int>(threadIdx.x) < classes)
+      to[threadIdx.x] = static_cast<std::int64_t>(args.tiles[threadIdx.x * args.n_tiles + tile]);
+#pragma unroll
+    for (int k = 0; k < kItems; ++k) moved[rank[k]] = value[k];
     __syncthreads();
-    const int here = begin[kClasses];
+    const int here = begin[kNoClass];
+    int c = 0;
     for (int at = threadIdx.x; at < here; at += kThreads) {
-      int c = 0;
       while (at >= begin[c + 1]) ++c;
-      static_cast<T*>(args.sorted)[to[c] + at - begin[c]] = moved[at];
+      static_cast<Bits*>(args.out)[to[c] + at - begin[c]] = moved[at];
     }
     __syncthreads();
   }
+}
+
+/// Where each class of each tile begins.
+void place_tiles(const Arguments& args, Launcher& launcher, Workspace& workspace) {
+  const std::int64_t n = (2 * args.n_pivots + 1) * args.n_tiles;
+  std::size_t bytes = 0;
+  GPUSHIM_CUDA(cub::DeviceScan::ExclusiveSum(nullptr, bytes, args.tiles, args.tiles, n, launcher.stream()));
+  void* temporary = reinterpret_cast<void*>(workspace.allocate(bytes));
+  launcher.begin_library_call("scan");
+  GPUSHIM_CUDA(cub::DeviceScan::ExclusiveSum(temporary, bytes, args.tiles, args.tiles, n, launcher.stream()));
 }
 
 struct Kernels {
   const void *digits, *classes, *move;
 };
-template <DType kType>
+template <class Bits>
 Kernels kernels_of() {
-  return {reinterpret_cast<const void*>(&count_digits<kType>), reinterpret_cast<const void*>(&count_classes<kType>),
-          reinterpret_cast<const void*>(&move_to_classes<kType>)};
-}
-Kernels find_kernels(DType type) {
-  switch (type) {
-    case DType::kI32:
-      return kernels_of<DType::kI32>();
-    case DType::kU32:
-      return kernels_of<DType::kU32>();
-    case DType::kF32:
-      return kernels_of<DType::kF32>();
-    case DType::kI64:
-      return kernels_of<DType::kI64>();
-    case DType::kU64:
-      return kernels_of<DType::kU64>();
-    case DType::kF64:
-      return kernels_of<DType::kF64>();
-    default:
-      return {};
-  }
+  return {reinterpret_cast<const void*>(&count_digits<Bits>), reinterpret_cast<const void*>(&count_classes<Bits>),
+          reinterpret_cast<const void*>(&move_to_classes<Bits>)};
 }
 
 }  // namespace
 
 void launch_partition(const Partition& task, Launcher& launcher, Workspace& workspace) {
-  const Kernels kernels = find_kernels(task.type);
-  if (kernels.digits == nullptr || task.length < Partition::kShort) {
+  const auto size = itemsize(task.type);
+  if (size < 4 || is_complex(task.type) || task.length < Partition::kShort) {
     Sort sort{};
     sort.type = task.type;
     sort.rows = 1;
     sort.length = task.length;
+    sort.in = task.in;
     sort.data = task.data;
     launch_sort(sort, launcher, workspace);
     return;
   }
+  const Kernels kernels = size == 8 ? kernels_of<std::uint64_t>() : kernels_of<std::uint32_t>();
   const auto bytes_of = [](std::int64_t n, std::size_t each) { return static_cast<std::size_t>(n) * each; };
-  const int key_width = static_cast<int>(itemsize(task.type)) * 8, n_passes = (key_width + kDigitBits - 1) / kDigitBits;
+  const int key_width = static_cast<int>(size) * 8, n_passes = (key_width + kDigitBits - 1) / kDigitBits;
+  const std::size_t bytes = bytes_of(task.length, size);
+  const gpu::DevicePtr out = task.in == task.data ? workspace.allocate(bytes) : task.data;
   Arguments args{};
-  args.data = reinterpret_cast<void*>(task.data);
+  args.order = is_float(task.type)                                    ? Order::kFloat
+               : task.type == DType::kU32 || task.type == DType::kU64 ? Order::kUnsigned
+                                                                      : Order::kSigned;
+  args.in = reinterpret_cast<const void*>(task.in);
+  args.out = reinterpret_cast<void*>(out);
   args.n = task.length;
   args.n_tiles = (task.length + kTile - 1) / kTile;
   args.n_pivots = task.n_positions;
   std::copy_n(task.positions, task.n_positions, args.position);
   args.state = reinterpret_cast<State*>(workspace.allocate(sizeof(State)));
-  args.tiles =
-      reinterpret_cast<std::uint64_t*>(workspace.allocate(bytes_of(args.n_tiles * kClasses, sizeof(std::uint64_t))));
-  const std::size_t bytes = bytes_of(task.length, itemsize(task.type));
-  const gpu::DevicePtr sorted = workspace.allocate(bytes);
-  args.sorted = reinterpret_cast<void*>(sorted);
+  args.tiles = reinterpret_cast<std::uint64_t*>(
+      workspace.allocate(bytes_of(args.n_tiles * (2 * args.n_pivots + 1), sizeof(std::uint64_t))));
   if (n_passes > kGather + 1) {
     args.room = task.length / 4;
-    args.gathered = reinterpret_cast<void*>(workspace.allocate(bytes_of(args.room, sizeof(std::uint64_t))));
+    args.gathered = reinterpret_cast<std::uint64_t*>(workspace.allocate(bytes_of(args.room, sizeof(std::uint64_t))));
   }
-  const std::size_t histogram_bytes = bytes_of(n_passes * kMost * kDigits, sizeof(unsigned long long));
+  const std::int64_t counters = std::int64_t(args.n_pivots) * kDigits;  // of a pass
+  const std::size_t histogram_bytes = bytes_of(n_passes * counters, sizeof(unsigned long long));
   const gpu::DevicePtr histograms = workspace.allocate(histogram_bytes);
   launcher.begin_library_call("zero fill");
   launcher.device().fill_zero(histograms, histogram_bytes);
@@ -382,15 +325,18 @@ void launch_partition(const Partition& task, Launcher& launcher, Workspace& work
   for (args.pass = 0, args.shift = key_width; args.pass < n_passes; ++args.pass) {
     args.bits = std::min(kDigitBits, args.shift);
     args.shift -= args.bits;
-    args.histogram = reinterpret_cast<unsigned long long*>(histograms) + std::int64_t(args.pass) * kMost * kDigits;
-    launcher.launch(kernels.digits, blocks, kCountThreads, 0, args);
-    launcher.launch(reinterpret_cast<const void*>(&find_digits), 1, kFindThreads, 0, args);
+    args.histogram = reinterpret_cast<unsigned long long*>(histograms) + args.pass * counters;
+    const std::int64_t most_groups = args.pass == 0 ? 1 : args.n_pivots;
+    launcher.launch(kernels.digits, blocks, kCountThreads, bytes_of(most_groups * kDigits, sizeof(std::uint32_t)),
+                    args);
+    launcher.launch(reinterpret_cast<const void*>(&find_digits), args.n_pivots, kFindThreads, 0, args);
   }
   launcher.launch(kernels.classes, grid_for(task.length, kTile, launcher), kThreads, 0, args);
-  launcher.launch(reinterpret_cast<const void*>(&place_tiles), 1, kFindThreads, 0, args);
+  place_tiles(args, launcher, workspace);
   launcher.launch(kernels.move, grid_for(task.length, kTile, launcher), kThreads, 0, args);
+  if (out == task.data) return;
   launcher.begin_library_call("device copy");
-  launcher.device().copy(task.data, sorted, bytes);
+  launcher.device().copy(task.data, out, bytes);
 }
 
 }  // namespace gpushim::kernels

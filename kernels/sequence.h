@@ -8,13 +8,14 @@
 
 namespace gpushim::kernels {
 
-/// Sorts each row in place, NaNs last. Equal elements are indistinguishable, but for -0.0 and 0.0: `stable` keeps those
-/// in order, and the bits of NaNs.
+/// Sorts each row, NaNs last. Equal elements are indistinguishable, but for -0.0 and 0.0: `stable` keeps those in
+/// order, and the bits of NaNs.
 struct Sort final : Task {
   DType type;
   bool stable, descending;
+  bool in_place;  ///< one address is bound: `in` is `data`
   std::int64_t rows, length;
-  gpu::DevicePtr data;
+  gpu::DevicePtr in, data;
 
   void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
@@ -22,13 +23,14 @@ struct Sort final : Task {
 /// Moves the elements so that at each of the positions, ascending, is what sorting would put there, with nothing
 /// greater before it and nothing less after it. Not for complex numbers.
 struct Partition final : Task {
-  static constexpr int kMostPositions = 5;
+  static constexpr int kMostPositions = 15;
   static constexpr std::int64_t kShort = 1 << 16;  ///< less is sorted: that takes fewer launches
   DType type;
+  bool in_place;  ///< as of Sort
   int n_positions;
   std::int64_t positions[kMostPositions];
   std::int64_t length;
-  gpu::DevicePtr data;
+  gpu::DevicePtr in, data;
 
   void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
@@ -72,10 +74,47 @@ struct Search final : Task {
   void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
 };
 
-/// bincount: out[b] = how often b is in `in`, or the sum of the weights there, added in order. All of [0, bins).
-struct BinCount final : Task {
+/// All weights are multiples of 2^unit and less than 2^top in magnitude.
+struct WeightRange {
+  static constexpr int kEndless = 1 << 20;  ///< `top` where some weight is not finite
+  int top, unit;
+  /// Of one weight; of 0.0 nothing: top < unit.
+  static GPUSHIM_HD WeightRange of(double weight) noexcept {
+    std::uint64_t bits;
+    __builtin_memcpy(&bits, &weight, sizeof bits);
+    const auto exponent = static_cast<int>(bits >> 52 & 0x7ff);
+    const std::uint64_t fraction = bits & 0xfffffffffffffu;
+    if (exponent == 0x7ff) return {kEndless, -kEndless};
+    if (exponent == 0 && fraction == 0) return {-kEndless, kEndless};
+    const int scale = (exponent == 0 ? 1 : exponent) - 1075;
+    const std::uint64_t digits = fraction | (exponent == 0 ? 0 : std::uint64_t(1) << 52);
+#if defined(__CUDA_ARCH__)
+    return {scale + 64 - __clzll(static_cast<long long>(digits)), scale + __ffsll(static_cast<long long>(digits)) - 1};
+#else
+    return {scale + 64 - __builtin_clzll(digits), scale + __builtin_ctzll(digits)};
+#endif
+  }
+};
+
+/// What bincount must know first: the least and the greatest number of `in`, and for the weights their
+/// range. Four int64 that the host sees too; without weights only two.
+struct BinRange final : Task {
   bool weighted;
-  std::int64_t length, bins;
+  std::int64_t length;
+  gpu::DevicePtr in;       ///< int64
+  gpu::DevicePtr weights;  ///< float64, or 0
+  gpu::DevicePtr result;   ///< shared
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override;
+};
+
+/// bincount: out[b] = how often b is in `in`, or the sum of the weights there. All of [0, bins). Weights are added in
+/// order; `exact` sums, of many weights, are rounded only once. Then no sum of the weights' magnitudes is
+/// 2^(unit + 126) or overflows.
+struct BinCount final : Task {
+  static constexpr std::int64_t kMany = 1 << 18;
+  bool weighted, exact;
+  std::int64_t length, bins, unit;
   gpu::DevicePtr in;       ///< int64
   gpu::DevicePtr out;      ///< int64, or float64 if weighted
   gpu::DevicePtr weights;  ///< float64, or 0
@@ -142,6 +181,7 @@ class SequenceKernels {
   virtual void arg_sort(const ArgSort& sort, Workspace& workspace) = 0;
   virtual void unique(const Unique& unique, Workspace& workspace) = 0;
   virtual void search(const Search& search, Workspace& workspace) = 0;
+  virtual void bin_range(const BinRange& range, Workspace& workspace) = 0;
   virtual void bin_count(const BinCount& count, Workspace& workspace) = 0;
   virtual void histogram(const Histogram& histogram, Workspace& workspace) = 0;
   virtual void interpolate(const Interpolate& interpolate, Workspace& workspace) = 0;
@@ -150,11 +190,13 @@ class SequenceKernels {
 };
 
 inline void Sort::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
-  data = addresses[0];
+  in = addresses[0];
+  data = addresses[in_place ? 0 : 1];
   executor.sequences().sort(*this, workspace);
 }
 inline void Partition::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
-  data = addresses[0];
+  in = addresses[0];
+  data = addresses[in_place ? 0 : 1];
   executor.sequences().partition(*this, workspace);
 }
 inline void ArgSort::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
@@ -175,6 +217,12 @@ inline void Search::run(Executor& executor, Workspace& workspace, const gpu::Dev
   sorter = has_sorter ? addresses[3] : 0;
   status = has_sorter ? addresses[4] : 0;
   executor.sequences().search(*this, workspace);
+}
+inline void BinRange::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
+  in = addresses[0];
+  result = addresses[1];
+  weights = weighted ? addresses[2] : 0;
+  executor.sequences().bin_range(*this, workspace);
 }
 inline void BinCount::run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) {
   in = addresses[0];

@@ -1,7 +1,9 @@
 // Sorting on CUDA: radix sorts of keys (sort_keys.h). Host and device.
 //
-// Values that their key tells are sorted as keys: encode, sort, decode. Everything else is sorted by *positions*: each
-// pass takes the keys of the elements in the order found so far and sorts stably, so the last pass counts most.
+// Values that their key tells are sorted as keys: encode, sort, decode. Many values are *surveyed* before: by which
+// bits do their keys differ, is there a NaN? Without one they are sorted as they are, by those bits alone. Everything
+// else is sorted by *positions*: each pass takes the keys of the elements in the order found so far and sorts stably,
+// so the last pass counts most.
 //
 // Rows are sorted together. A row's number goes above its elements' keys where both fit into 64 bits; else a last pass
 // sorts by it. Only few long rows are sorted one by one.
@@ -51,6 +53,7 @@ Buffers<T> allocate_buffers(std::int64_t n, Workspace& workspace) {
 // ---- values <-> keys
 
 struct CodecArguments {
+  const void* in;
   void* data;
   void* keys;
   std::int64_t n;
@@ -65,7 +68,7 @@ __global__ void __launch_bounds__(kThreads) encode(const __grid_constant__ Codec
   const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
   std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
   const auto element = [&](std::int64_t at) {
-    auto key = static_cast<Key>(key_at(code, args.data, at));
+    auto key = static_cast<Key>(key_at(code, args.in, at));
     if (args.rows.shift != 0) key |= static_cast<Key>(row_of(args.rows, at)) << args.rows.shift;
     return key;
   };
@@ -113,6 +116,127 @@ Codec find_codec(DType type) {
   return {};
 }
 
+// ---- survey
+
+constexpr std::int64_t kSurveyed = 1 << 20;  ///< fewer values are not worth the wait for its result
+
+struct SurveyArguments {
+  const void* in;
+  std::int64_t n;
+  unsigned long long* words;  ///< bits that some key has; bits that some key lacks; not 0: there is a NaN
+};
+
+template <DType kType>
+__global__ void __launch_bounds__(kThreads) survey_keys(const __grid_constant__ SurveyArguments args) {
+  const KeyCode code{kType, true};
+  constexpr std::uint64_t kNan = key_bits(kType) == 64 ? ~std::uint64_t(0) : 0xffffffffu;
+  __shared__ unsigned long long words[3];
+  if (threadIdx.x < 3) words[threadIdx.x] = 0;
+  __syncthreads();
+  std::uint64_t has = 0, lacks = 0;
+  bool nan = false;
+  const std::int64_t step = std::int64_t(gridDim.x) * kThreads;
+  constexpr int kUnroll = 4;
+  std::int64_t i = std::int64_t(blockIdx.x) * kThreads + threadIdx.x;
+  const auto look = [&](std::uint64_t key) {
+    has |= key;
+    lacks |= ~key;
+    if constexpr (is_float(kType)) nan |= key == kNan;
+  };
+  for (; i + (kUnroll - 1) * step < args.n; i += kUnroll * step) {
+    std::uint64_t key[kUnroll];
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) key[u] = key_at(code, args.in, i + u * step);
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) look(key[u]);
+  }
+  for (; i < args.n; i += step) look(key_at(code, args.in, i));
+  const auto all = [](std::uint64_t bits) {
+    const unsigned low = __reduce_or_sync(0xffffffffu, static_cast<unsigned>(bits));
+    return static_cast<unsigned long long>(__reduce_or_sync(0xffffffffu, static_cast<unsigned>(bits >> 32))) << 32 |
+           low;
+  };
+  has = all(has);
+  lacks = all(lacks);
+  nan = __any_sync(0xffffffffu, nan);
+  if (threadIdx.x % 32 == 0) {
+    atomicOr(words, static_cast<unsigned long long>(has));
+    atomicOr(words + 1, static_cast<unsigned long long>(lacks));
+    if (nan) atomicOr(words + 2, 1ull);
+  }
+  __syncthreads();
+  if (threadIdx.x < 3 && words[threadIdx.x] != 0) atomicOr(args.words + threadIdx.x, words[threadIdx.x]);
+}
+
+const void* survey_kernel(DType type) {
+  switch (type) {
+    case DType::kI32:
+      return reinterpret_cast<const void*>(&survey_keys<DType::kI32>);
+    case DType::kU32:
+      return reinterpret_cast<const void*>(&survey_keys<DType::kU32>);
+    case DType::kF32:
+      return reinterpret_cast<const void*>(&survey_keys<DType::kF32>);
+    case DType::kI64:
+      return reinterpret_cast<const void*>(&survey_keys<DType::kI64>);
+    case DType::kU64:
+      return reinterpret_cast<const void*>(&survey_keys<DType::kU64>);
+    case DType::kF64:
+      return reinterpret_cast<const void*>(&survey_keys<DType::kF64>);
+    default:
+      return nullptr;
+  }
+}
+
+/// Can the values be sorted as they are? Then by the bits [*first, *end) of their keys. Waits for the device.
+bool differ_in(DType type, const void* in, std::int64_t n, int* first, int* end, Launcher& launcher) {
+  const void* kernel = n < kSurveyed ? nullptr : survey_kernel(type);
+  if (kernel == nullptr) return false;
+  std::uint32_t* zeroed = launcher.zeroed_words(7);
+  if (reinterpret_cast<std::uintptr_t>(zeroed) % 8 != 0) ++zeroed;
+  SurveyArguments args{in, n, reinterpret_cast<unsigned long long*>(zeroed)};
+  launcher.launch(kernel, std::min(grid_for(n, kThreads * 4, launcher), std::int64_t(launcher.multiprocessors()) * 8),
+                  kThreads, 0, args);
+  std::uint64_t words[3];
+  launcher.device().download(words, reinterpret_cast<gpu::DevicePtr>(zeroed), sizeof words);
+  launcher.device().synchronize();
+  if (words[2] != 0) return false;
+  const std::uint64_t differ = words[0] & words[1];
+  *first = differ == 0 ? 0 : __builtin_ctzll(differ);
+  *end = differ == 0 ? 0 : 64 - __builtin_clzll(differ);
+  return true;
+}
+
+template <class T>
+void sort_plain_as(const void* in, void* out, std::int64_t n, int first, int end, Launcher& launcher,
+                   Workspace& workspace) {
+  radix_sort(static_cast<const T*>(in), static_cast<T*>(out), n, first, end, launcher, workspace);
+}
+/// The values as they are, by the bits that differ_in has found; `out` may be `in`.
+void sort_plain(DType type, const void* in, void* out, std::int64_t n, int first, int end, Launcher& launcher,
+                Workspace& workspace) {
+  if (first == end) {
+    if (in == out) return;
+    launcher.begin_library_call("device copy");
+    launcher.device().copy(reinterpret_cast<gpu::DevicePtr>(out), reinterpret_cast<gpu::DevicePtr>(in),
+                           static_cast<std::size_t>(n) * itemsize(type));
+    return;
+  }
+  switch (type) {
+    case DType::kI32:
+      return sort_plain_as<std::int32_t>(in, out, n, first, end, launcher, workspace);
+    case DType::kU32:
+      return sort_plain_as<std::uint32_t>(in, out, n, first, end, launcher, workspace);
+    case DType::kF32:
+      return sort_plain_as<float>(in, out, n, first, end, launcher, workspace);
+    case DType::kI64:
+      return sort_plain_as<std::int64_t>(in, out, n, first, end, launcher, workspace);
+    case DType::kU64:
+      return sort_plain_as<std::uint64_t>(in, out, n, first, end, launcher, workspace);
+    default:
+      return sort_plain_as<double>(in, out, n, first, end, launcher, workspace);
+  }
+}
+
 template <class Key>
 void launch_codec(const void* kernel, const CodecArguments& args, Launcher& launcher) {
   launcher.launch(kernel, grid_for(args.n, kThreads * kItems, launcher), kThreads, 0, args);
@@ -120,12 +244,13 @@ void launch_codec(const void* kernel, const CodecArguments& args, Launcher& laun
 
 /// Values of one row, or of rows whose number fits above the key.
 template <class Key>
-void sort_values(const Sort& sort, void* data, std::int64_t rows, Launcher& launcher, Workspace& workspace) {
+void sort_values(const Sort& sort, const void* in, void* data, std::int64_t rows, Launcher& launcher,
+                 Workspace& workspace) {
   const std::int64_t n = rows * sort.length;
   const Codec codec = find_codec<Key>(sort.type);
   const int bits = key_bits(sort.type);
   Buffers<Key> keys = allocate_buffers<Key>(n, workspace);
-  CodecArguments args{data, keys.current, n, {sort.type, false, sort.descending}, {}};
+  CodecArguments args{in, data, keys.current, n, {sort.type, false, sort.descending}, {}};
   args.rows.length = make_divider(sort.length);
   args.rows.shift = rows > 1 ? bits : 0;
   launch_codec<Key>(codec.encode, args, launcher);
@@ -269,7 +394,7 @@ void sort_by_positions(const Sort& sort, Launcher& launcher, Workspace& workspac
   ArgSort order{};
   order.n_keys = 1;
   order.types[0] = sort.type;
-  order.keys[0] = sort.data;
+  order.keys[0] = sort.in;
   order.descending = sort.descending;
   order.rows = sort.rows;
   order.length = sort.length;
@@ -277,12 +402,13 @@ void sort_by_positions(const Sort& sort, Launcher& launcher, Workspace& workspac
   args.n = sort.rows * sort.length;
   args.positions = sort_positions<Index>(order, launcher, workspace);
   args.type = sort.type;
-  args.data = reinterpret_cast<const void*>(sort.data);
+  args.data = reinterpret_cast<const void*>(sort.in);
   const std::size_t bytes = static_cast<std::size_t>(args.n) * itemsize(sort.type);
-  const gpu::DevicePtr sorted = workspace.allocate(bytes);
+  const gpu::DevicePtr sorted = sort.in == sort.data ? workspace.allocate(bytes) : sort.data;
   args.out = reinterpret_cast<void*>(sorted);
   launcher.launch(reinterpret_cast<const void*>(&put_values<Index>), grid_for(args.n, kThreads, launcher), kThreads, 0,
                   args);
+  if (sorted == sort.data) return;
   launcher.begin_library_call("device copy");
   launcher.device().copy(sort.data, sorted, bytes);
 }
@@ -314,7 +440,8 @@ struct UniqueArguments {
   void* out;
   std::int64_t n, n_tiles;
   KeyCode code;
-  bool zeros;  ///< two neighbouring keys are -0.0 and 0.0
+  bool zeros;  ///< -0.0 and 0.0 are one element
+  bool plain;  ///< `keys` are the elements themselves
 };
 
 /// Is this the first of its equals?
@@ -325,8 +452,10 @@ __device__ __forceinline__ bool is_head(const UniqueArguments& args, std::int64_
   const auto* keys = static_cast<const Key*>(args.keys);
   const Key key = keys[i], before = keys[i - 1];
   if (key == before) return false;
-  const Key zero = Key(1) << (key_bits(args.code.type) - 1);
-  return !(args.zeros && key == zero && before == static_cast<Key>(zero - 1));
+  if (!args.zeros) return true;
+  if (args.plain) return static_cast<Key>((key | before) << 1) != 0;
+  const Key zero = Key(1) << (key_bits(args.code.type) - 1);  // neighbouring keys
+  return !(key == zero && before == static_cast<Key>(zero - 1));
 }
 
 template <class Key>
@@ -359,33 +488,64 @@ __global__ void __launch_bounds__(kScanThreads) scan_tiles(const __grid_constant
 
 template <class Key>
 __global__ void __launch_bounds__(kThreads) put_heads(const __grid_constant__ UniqueArguments args) {
-  using Scan = cub::BlockScan<std::uint32_t, kThreads>;
-  __shared__ typename Scan::TempStorage memory;
+  constexpr int kWarps = kThreads / 32;
+  static_assert(kTileItems * kWarps == 64);
+  __shared__ std::uint32_t before[kTileItems * kWarps];  // heads of the tile before a warp's of an item
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (std::int64_t tile = blockIdx.x; tile < args.n_tiles; tile += gridDim.x) {
-    auto at = static_cast<std::int64_t>(args.tiles[tile]);
+    unsigned heads[kTileItems];
+#pragma unroll
     for (int k = 0; k < kTileItems; ++k) {
-      const std::int64_t i = tile * kTile + k * kThreads + threadIdx.x;
-      const bool head = is_head<Key>(args, i);
-      std::uint32_t before, sum;
-      Scan(memory).ExclusiveSum(static_cast<std::uint32_t>(head), before, sum);
-      if (head) put_key(args.code, args.out, at + before, static_cast<const Key*>(args.keys)[i]);
-      at += sum;
-      __syncthreads();
+      heads[k] = __ballot_sync(0xffffffffu, is_head<Key>(args, tile * kTile + k * kThreads + threadIdx.x));
+      if (lane == 0) before[k * kWarps + warp] = static_cast<std::uint32_t>(__popc(heads[k]));
     }
+    __syncthreads();
+    if (warp == 0) {
+      const std::uint32_t first = before[2 * lane], both = first + before[2 * lane + 1];
+      std::uint32_t sum = both;
+      for (int width = 1; width < 32; width *= 2) {
+        const std::uint32_t other = __shfl_up_sync(0xffffffffu, sum, width);
+        if (lane >= width) sum += other;
+      }
+      before[2 * lane] = sum - both;
+      before[2 * lane + 1] = sum - both + first;
+    }
+    __syncthreads();
+    const auto at = static_cast<std::int64_t>(args.tiles[tile]);
+#pragma unroll
+    for (int k = 0; k < kTileItems; ++k) {
+      if ((heads[k] >> lane & 1) == 0) continue;
+      const Key key = static_cast<const Key*>(args.keys)[tile * kTile + k * kThreads + threadIdx.x];
+      const std::int64_t to = at + before[k * kWarps + warp] + __popc(heads[k] & ((1u << lane) - 1));
+      if (args.plain) {
+        static_cast<Key*>(args.out)[to] = key;
+      } else {
+        put_key(args.code, args.out, to, key);
+      }
+    }
+    __syncthreads();
   }
 }
 
 template <class Key>
 void unique_of(const Unique& unique, Launcher& launcher, Workspace& workspace) {
   const std::int64_t n = unique.length;
-  const Codec codec = find_codec<Key>(unique.type);
-  Buffers<Key> keys = allocate_buffers<Key>(n, workspace);
   const KeyCode code{unique.type, false};
-  CodecArguments encoding{reinterpret_cast<void*>(unique.in), keys.current, n, code, {}};
-  launch_codec<Key>(codec.encode, encoding, launcher);
-  radix_sort(keys, n, key_bits(unique.type), launcher, workspace);
+  const auto* in = reinterpret_cast<const void*>(unique.in);
   UniqueArguments args{};
-  args.keys = keys.current;
+  int first, end;
+  args.plain = differ_in(unique.type, in, n, &first, &end, launcher);
+  if (args.plain) {
+    Key* sorted = allocate<Key>(n, workspace);
+    sort_plain(unique.type, in, sorted, n, first, end, launcher, workspace);
+    args.keys = sorted;
+  } else {
+    Buffers<Key> keys = allocate_buffers<Key>(n, workspace);
+    CodecArguments encoding{in, nullptr, keys.current, n, code, {}};
+    launch_codec<Key>(find_codec<Key>(unique.type).encode, encoding, launcher);
+    radix_sort(keys, n, key_bits(unique.type), launcher, workspace);
+    args.keys = keys.current;
+  }
   args.n = n;
   args.n_tiles = (n + kTile - 1) / kTile;
   args.tiles = allocate<std::uint64_t>(args.n_tiles, workspace);
@@ -405,16 +565,20 @@ void launch_sort(const Sort& sort, Launcher& launcher, Workspace& workspace) {
   const std::int64_t n = sort.rows * sort.length;
   const int bits = key_bits(sort.type);
   const bool by_key = !is_complex(sort.type) && !(sort.stable && is_float(sort.type));
+  const auto* in = reinterpret_cast<const char*>(sort.in);
   auto* data = reinterpret_cast<char*>(sort.data);
+  int first, end;
   if (by_key && launch_sort_of_short_rows(sort, launcher)) return;
-  if (by_key && bits + bits_for(sort.rows) <= 32) {
-    sort_values<std::uint32_t>(sort, data, sort.rows, launcher, workspace);
+  if (by_key && sort.rows == 1 && !sort.descending && differ_in(sort.type, in, n, &first, &end, launcher)) {
+    sort_plain(sort.type, in, data, n, first, end, launcher, workspace);
+  } else if (by_key && bits + bits_for(sort.rows) <= 32) {
+    sort_values<std::uint32_t>(sort, in, data, sort.rows, launcher, workspace);
   } else if (by_key && bits + bits_for(sort.rows) <= 64) {
-    sort_values<std::uint64_t>(sort, data, sort.rows, launcher, workspace);
+    sort_values<std::uint64_t>(sort, in, data, sort.rows, launcher, workspace);
   } else if (by_key && sort.length >= kLongRow) {
     const std::int64_t row_bytes = sort.length * static_cast<std::int64_t>(itemsize(sort.type));
     for (std::int64_t row = 0; row < sort.rows; ++row)
-      sort_values<std::uint64_t>(sort, data + row * row_bytes, 1, launcher, workspace);
+      sort_values<std::uint64_t>(sort, in + row * row_bytes, data + row * row_bytes, 1, launcher, workspace);
   } else if (fits_narrow_index(n)) {
     sort_by_positions<std::uint32_t>(sort, launcher, workspace);
   } else {

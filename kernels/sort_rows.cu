@@ -12,6 +12,7 @@ constexpr int kThreads = 128;
 constexpr std::int64_t kFewRows = 256;  ///< fewer do not fill the device
 
 struct RowArguments {
+  const void* in;
   void* data;
   std::int64_t rows;
   int length, bits;
@@ -28,7 +29,7 @@ __global__ void __launch_bounds__(kThreads) sort_short_rows(const __grid_constan
 #pragma unroll
     for (int k = 0; k < kItems; ++k) {  // radix sorts take any arrangement: reads are coalesced
       const int i = k * kThreads + static_cast<int>(threadIdx.x);
-      keys[k] = i < args.length ? static_cast<Key>(key_at(args.code, args.data, first + i)) : ~Key(0);
+      keys[k] = i < args.length ? static_cast<Key>(key_at(args.code, args.in, first + i)) : ~Key(0);
     }
     Sorter(memory).SortBlockedToStriped(keys, 0, args.bits);
 #pragma unroll
@@ -53,7 +54,11 @@ const void* find_kernel(std::int64_t length) {
 bool launch_sort_of_short_rows(const Sort& sort, Launcher& launcher) {
   if (sort.length > 16 * kThreads || sort.rows < kFewRows) return false;
   const int bits = key_bits(sort.type);
-  const RowArguments args{reinterpret_cast<void*>(sort.data), sort.rows, static_cast<int>(sort.length), bits,
+  const RowArguments args{reinterpret_cast<const void*>(sort.in),
+                          reinterpret_cast<void*>(sort.data),
+                          sort.rows,
+                          static_cast<int>(sort.length),
+                          bits,
                           KeyCode{sort.type, false, sort.descending}};
   const void* kernel = bits <= 32 ? find_kernel<std::uint32_t>(sort.length) : find_kernel<std::uint64_t>(sort.length);
   launcher.launch(kernel, grid_for(sort.rows, 1, launcher), kThreads, 0, args);

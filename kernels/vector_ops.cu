@@ -41,8 +41,10 @@ bool set_input(const Program& program, const Code& code, const Instruction* sour
   const CodeOperand& operand = code.operands[source->a];
   args->inputs[input] = reinterpret_cast<const void*>(operand.base);
   args->is_scalar[input] = operand.inner_stride == 0;
-  return operand.inner_stride == 0 ||
-         (operand.inner_stride == static_cast<std::int64_t>(itemsize(type)) && operand.base % kAlignment == 0);
+  args->is_unaligned[input] = operand.inner_stride != 0 && operand.base % kAlignment != 0;
+  const std::size_t size = itemsize(type);
+  return operand.inner_stride == 0 || (operand.inner_stride == static_cast<std::int64_t>(size) &&
+                                       operand.base % (size < 4 ? kAlignment : size) == 0);
 }
 
 }  // namespace

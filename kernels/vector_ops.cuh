@@ -2,7 +2,7 @@
 //
 // A thread moves 32 bytes of each input, in two 16-byte loads (one for one-byte types, whose results fill registers
 // otherwise). All loads come before the first use, so each warp has kilobytes in flight, and warps touch memory in
-// order.
+// order. An input that does not lie at a multiple of 16 bytes (a[1:]) is loaded element by element.
 #pragma once
 
 #include "kernels/flags.cuh"
@@ -18,6 +18,7 @@ struct VectorArguments {
   void* output;
   std::int64_t size;
   Constant constants[3];  ///< of inputs that are constants
+  bool is_unaligned[3];   ///< of types of 4 bytes or more
   bool is_scalar[3];      ///< one value for all elements: at inputs[i], or the constant when that is null
   FpTarget fp;
 };
@@ -84,6 +85,11 @@ __global__ void __launch_bounds__(kVectorThreads) vector_op(const __grid_constan
         const T value = scalar_input<T>(args, input);
 #pragma unroll
         for (int i = 0; i < kChunks * kItems; ++i) chunks[input][i / kItems].items[i % kItems] = value;
+      } else if (sizeof(T) >= 4 && args.is_unaligned[input]) {
+        const auto* source = static_cast<const Stored<T>*>(args.inputs[input]) + tile + threadIdx.x * kItems;
+#pragma unroll
+        for (int i = 0; i < kChunks * kItems; ++i)
+          chunks[input][i / kItems].items[i % kItems] = source[i / kItems * kVectorThreads * kItems + i % kItems];
       } else {
         const auto* source = static_cast<const Chunk<Stored<T>>*>(args.inputs[input]) + tile / kItems + threadIdx.x;
 #pragma unroll

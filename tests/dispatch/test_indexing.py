@@ -246,14 +246,18 @@ def test_ufunc_at_in_order(ufunc, bins, size, dtype):
     a, b = np.ones(bins).astype(dtype), (rng.random(size) + 0.5).astype(dtype)
     before = fancy_calls(f"{ufunc.__name__}.at")
     index = rng.integers(0, bins, size)
-    # CUDA groups the floats of a sum where one position has thousands: closer to the exact sum than NumPy's order.
-    grouped = ufunc is np.add and dtype in "fdD" and size > 2048 * bins and DEVICE != "host"
-    if grouped:
+    # CUDA groups floats where one position has thousands: sums are closer to the exact sum than NumPy's order.
+    grouped = ufunc in (np.add, np.multiply) and dtype in "fdD" and size > 2048 * bins and DEVICE != "host"
+    if grouped and not (ufunc is np.multiply and dtype == "D"):
         found = a + 0
         ufunc.at(found, index, b)
         with gpushim.disabled():
-            exact = np.array([math.fsum([1, *b[index == k].real]) for k in range(bins)])
-            np.testing.assert_allclose(np.array(found).real, exact, rtol=np.finfo(dtype).eps)
+            factors = [b[index == k].real for k in range(bins)]
+            if ufunc is np.add:
+                exact, error = np.array([math.fsum([1, *each]) for each in factors]), 1
+            else:
+                exact, error = np.array([np.prod(each, dtype=np.longdouble) for each in factors]), size
+            np.testing.assert_allclose(np.array(found).real, exact.astype(dtype), rtol=error * np.finfo(dtype).eps)
     else:
         check(lambda a, i, b: ufunc.at(a, i, b), a, index, b)
     assert fancy_calls(f"{ufunc.__name__}.at") > before
