@@ -84,10 +84,7 @@ def measure(library: str, n: int) -> dict[str, float]:
     if library == "gpushim":
         import gpushim
 
-        def wait():
-            gpushim.synchronize()
-
-        evaluate = gpushim._shim.evaluate
+        wait, evaluate = gpushim.synchronize, gpushim._shim.evaluate
     elif library == "cupy":
         import cupy
 
@@ -98,11 +95,13 @@ def measure(library: str, n: int) -> dict[str, float]:
         wait, evaluate = torch.cuda.synchronize, lambda: None
     results = {}
     for name, call in table.items():
-        for _ in range(3):
+        for _ in range(4):
             start = time.perf_counter()
             result = call()
             evaluate()
             wait()
+            if library == "gpushim":
+                gpushim._shim.wait_for_compiler()
         calls = max(1, min(20, int(0.05 / (time.perf_counter() - start))))
         rounds = []
         for _ in range(5):

@@ -74,7 +74,11 @@ def measure(library: str, n: int, only: str) -> dict[str, float]:
 
             gpushim.install(device=os.environ.get("GPUSHIM_BENCH_DEVICE", "auto"))
             arrays = [a + 0 for a in inputs]
-            gpushim.synchronize()
+            for _ in range(4):
+                result = numpy_form(np, *arrays)
+                gpushim.synchronize()
+                gpushim._shim.wait_for_compiler()
+            del result
             seconds = median_seconds(
                 lambda f=numpy_form, a=arrays: f(np, *a), gpushim._shim.evaluate, lambda _: gpushim.synchronize()
             )
