@@ -2,6 +2,16 @@
 //
 // Whoever installs a SIGSEGV handler after us must end up below ours, chained to by it. fork needs nothing here:
 // pthread_atfork in gpu/ makes a child CPU-only, and the doors see that.
+//
+// Until Python 3.14 a thread that asks for the GIL while the interpreter ends is ended by pthread_exit, which unwinds
+// its stack: NumPy asks in the middle of a call, below our hooks. Those are noexcept, and would run destructors that
+// touch Python objects, so the unwinding must end there: std::terminate finds the interpreter ending and hangs the
+// thread, as Python 3.14 does. The process ends without it.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+
 #include "compat/pyref.h"
 #include "dispatch/runtime.h"
 #include "shim/around_method.h"
@@ -12,6 +22,21 @@ namespace {
 
 using compat::PyRef;
 using compat::steal;
+
+bool interpreter_ends() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+  return Py_IsFinalizing() != 0;
+#else
+  return _Py_IsFinalizing() != 0;
+#endif
+}
+
+std::terminate_handler g_terminate_before;
+[[noreturn]] void terminate_or_hang() {
+  while (interpreter_ends()) ::pause();
+  g_terminate_before();
+  std::abort();
+}
 
 /// After a call that may have replaced the SIGSEGV handler.
 struct StayOnTop {
@@ -64,6 +89,7 @@ bool register_exit() {
 }  // namespace
 
 bool install_lifecycle(PatchList& patches) {
+  if (std::get_terminate() != terminate_or_hang) g_terminate_before = std::set_terminate(terminate_or_hang);
   return hook_function<FaulthandlerEnable>(patches, "faulthandler", "enable") &&
          hook_function<FaulthandlerDisable>(patches, "faulthandler", "disable") &&
          hook_function<SignalSignal>(patches, "_signal", "signal") && register_exit();

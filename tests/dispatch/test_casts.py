@@ -69,7 +69,12 @@ def test_every_bit(source, target, layout, mode):
     with gpushim.disabled():
         actual = np.array(result).view(BITS[target])
         wrong = np.flatnonzero(actual.ravel() != expected.ravel())
-        assert not wrong.size, (wrong.size, x.ravel()[wrong[:4]], actual.ravel()[wrong[:4]], expected.ravel()[wrong[:4]])
+        assert not wrong.size, (
+            wrong.size,
+            x.ravel()[wrong[:4]],
+            actual.ravel()[wrong[:4]],
+            expected.ravel()[wrong[:4]],
+        )
 
 
 @pytest.mark.parametrize("source, target", [(np.complex64, np.complex128), (np.complex128, np.complex64)])

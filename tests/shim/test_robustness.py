@@ -412,6 +412,24 @@ def test_exit_with_threads_at_work():
     """)
 
 
+def test_exit_with_threads_inside_numpy():
+    """NumPy asks for the GIL below our hooks, and Python ends the thread there."""
+    for _ in range(3):
+        check_script("""
+            import threading
+            a = device_arange(50_000)
+            def work():
+                while True:
+                    b = np.add(a, 1, dtype=np.longdouble)
+                    np.sort(b)
+                    b + b
+            for _ in range(4):
+                threading.Thread(target=work, daemon=True).start()
+            import time
+            time.sleep(0.05)
+        """)
+
+
 def test_install_and_uninstall_many_times():
     gpushim.uninstall()
     try:
