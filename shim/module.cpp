@@ -291,6 +291,8 @@ PyObject* memory_info(PyObject*, PyObject*) {
   PyRef dict = steal(PyDict_New());
   if (!dict) return nullptr;
   Runtime* runtime = Runtime::get();
+  // Copies of small inputs are nobody's: what is counted is what somebody holds.
+  if (runtime && !runtime->memory().abandoned()) dispatch::Recorder::get().forget_inputs();
   gpu::MemoryUsage u = runtime ? runtime->memory().usage() : gpu::MemoryUsage{};
   gpu::DeviceMemoryInfo device =
       runtime && !runtime->memory().abandoned() ? runtime->memory().device().memory_info() : gpu::DeviceMemoryInfo{};

@@ -46,9 +46,9 @@ def check(actual, expected):
 def test_the_same_bytes_are_uploaded_once(points):
     p, q = points
     expected = expected_distances(p, q)
+    blocks = gpushim.memory_info()["live_blocks"]  # which gives the copies back
     check(distances(p, q), expected)
     uploaded, found = counts()
-    blocks = gpushim.memory_info()["live_blocks"]
     for _ in range(5):
         check(distances(p, q), expected)
     assert counts()[0] == uploaded
@@ -114,11 +114,11 @@ def test_in_place_into_a_small_foreign_array():
 
 def test_uninstall_gives_the_copies_back(points):
     p, q = points
-    check(distances(p, q), expected_distances(p, q))
     blocks = gpushim.memory_info()["live_blocks"]
+    check(distances(p, q), expected_distances(p, q))
     gpushim.uninstall()
     try:
-        assert gpushim.memory_info()["live_blocks"] <= blocks - 2
+        assert gpushim.memory_info()["live_blocks"] <= blocks
     finally:
         gpushim.install(device=DEVICE, min_bytes=0)
     check(distances(p, q), expected_distances(p, q))
