@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from fusion import median_seconds
+from fusion import compile_programs, median_seconds
 
 HERE = Path(__file__).resolve().parent
 
@@ -74,14 +74,9 @@ def measure(library: str, n: int, only: str) -> dict[str, float]:
 
             gpushim.install(device=os.environ.get("GPUSHIM_BENCH_DEVICE", "auto"))
             arrays = [a + 0 for a in inputs]
-            for _ in range(4):
-                result = numpy_form(np, *arrays)
-                gpushim.synchronize()
-                gpushim._shim.wait_for_compiler()
-            del result
-            seconds = median_seconds(
-                lambda f=numpy_form, a=arrays: f(np, *a), gpushim._shim.evaluate, lambda _: gpushim.synchronize()
-            )
+            call = lambda f=numpy_form, a=arrays: f(np, *a)
+            compile_programs(call)
+            seconds = median_seconds(call, gpushim._shim.evaluate, lambda _: gpushim.synchronize())
         elif library == "cupy":
             import cupy
 

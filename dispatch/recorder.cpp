@@ -218,35 +218,6 @@ bool Recorder::code_of_node(Value* code) {
   return target.block != nullptr && !code->partial && code->mask == kernels::kNoRegister && code->offset == 0;
 }
 
-void Recorder::take(When when) {
-  if (node_.task == nullptr && becomes_value(node_.program)) {
-    record_program(node_.program, when);
-  } else {
-    run_directly();
-  }
-}
-
-// ---- programs
-
-/// Programs of the size that one call makes. Two results must not touch what is read: they become two values.
-bool Recorder::becomes_value(const kernels::Program& program) const {
-  const int stores = count_stores(program);
-  if (stores > 2 || node_.n_bindings - stores > Value::kMaxLoads ||
-      program.n_instructions - stores > Value::kMaxInstructions - 2 || program.n_constants > Value::kMaxConstants) {
-    return false;
-  }
-  if (stores < 2) return true;
-  for (int i = 0; i < node_.n_bindings; ++i) {
-    const Binding& b = node_.bindings[i];
-    if (b.write && (b.block == nullptr || b.block->node != nullptr || b.block->readers > 0 || !covers_block(b)))
-      return false;
-    for (int j = 0; b.write && j < node_.n_bindings; ++j) {
-      if (j != i && node_.bindings[j].block == b.block) return false;
-    }
-  }
-  return true;
-}
-
 /// Foreign inputs, in blocks as long as the node is recorded: so it can wait. Pairwise distances of a few points are
 /// many.
 class Recorder::Adopted {
@@ -308,10 +279,39 @@ class Recorder::Adopted {
   Binding foreign_[Node::kMaxBindings];
 };
 
-void Recorder::record_program(const kernels::Program& program, When when) {
-  bool now = when == When::kNow || Runtime::get()->settings.eager;
+void Recorder::take(When when) {
   Adopted adopted(*this);
   adopted.take_small_inputs();
+  if (node_.task == nullptr && becomes_value(node_.program)) {
+    record_program(node_.program, when, adopted);
+  } else {
+    run_directly();
+  }
+}
+
+// ---- programs
+
+/// Programs of the size that one call makes. Two results must not touch what is read: they become two values.
+bool Recorder::becomes_value(const kernels::Program& program) const {
+  const int stores = count_stores(program);
+  if (stores > 2 || node_.n_bindings - stores > Value::kMaxLoads ||
+      program.n_instructions - stores > Value::kMaxInstructions - 2 || program.n_constants > Value::kMaxConstants) {
+    return false;
+  }
+  if (stores < 2) return true;
+  for (int i = 0; i < node_.n_bindings; ++i) {
+    const Binding& b = node_.bindings[i];
+    if (b.write && (b.block == nullptr || b.block->node != nullptr || b.block->readers > 0 || !covers_block(b)))
+      return false;
+    for (int j = 0; b.write && j < node_.n_bindings; ++j) {
+      if (j != i && node_.bindings[j].block == b.block) return false;
+    }
+  }
+  return true;
+}
+
+void Recorder::record_program(const kernels::Program& program, When when, Adopted& adopted) {
+  bool now = when == When::kNow || Runtime::get()->settings.eager;
   if (!now) adopted.take_inputs();
   for (int i = 0; i < node_.n_bindings; ++i) {
     const gpu::Block* block = node_.bindings[i].block;
@@ -538,8 +538,6 @@ void Recorder::copy_foreign_out() {
 // ---- everything else
 
 void Recorder::run_directly() {
-  Adopted adopted(*this);
-  adopted.take_small_inputs();
   const auto replaces = [](const Binding& b) { return b.write && b.whole && covers_block(b); };
   for (int i = 0; i < node_.n_bindings; ++i) {
     const Binding& b = node_.bindings[i];

@@ -123,16 +123,16 @@ class Recorder final : private Graph::Launch {
   static void evaluate_block(gpu::Block* block, gpu::Access access) noexcept;
   static bool release_block(gpu::Block* block) noexcept;
 
+  class Adopted;
   bool becomes_value(const kernels::Program& program) const;
   void take(When when);
-  void record_program(const kernels::Program& program, When when);
+  void record_program(const kernels::Program& program, When when, Adopted& adopted);
   void fill_value(const kernels::Program& program, int store, Value* value);
   void wait_in(Value* value, gpu::Block* home);
   template <class Take>
   void retry_without_pending(Take&& take);
   bool store_everywhere(Value* value, const Binding& target);
   void run_directly();
-  class Adopted;
   void copy_foreign_in();
   void copy_foreign_out();
   void run(Fuser& fuser) override;

@@ -13,6 +13,7 @@
 #include <exception>
 
 #include "compat/pyref.h"
+#include "compat/version.h"
 #include "dispatch/runtime.h"
 #include "shim/around_method.h"
 #include "shim/door_parts.h"
@@ -23,17 +24,9 @@ namespace {
 using compat::PyRef;
 using compat::steal;
 
-bool interpreter_ends() noexcept {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
-}
-
 std::terminate_handler g_terminate_before;
 [[noreturn]] void terminate_or_hang() {
-  while (interpreter_ends()) ::pause();
+  while (compat::interpreter_ends()) ::pause();
   g_terminate_before();
   std::abort();
 }
