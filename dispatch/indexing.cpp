@@ -20,6 +20,17 @@ std::int64_t Fancy::size() const noexcept {
   return n;
 }
 
+bool Fancy::countable() const noexcept {
+  std::int64_t n = 1;
+  for (int d = 0; d < space.ndim; ++d) {
+    if (__builtin_mul_overflow(n, space.shape[d], &n)) return false;
+  }
+  for (int d = 0; d < sub_ndim; ++d) {
+    if (__builtin_mul_overflow(n, sub_shape[d], &n)) return false;
+  }
+  return true;
+}
+
 int Fancy::result_shape(std::int64_t* shape) const noexcept {
   int n = 0;
   for (int d = 0; d < position; ++d) shape[n++] = sub_shape[d];
@@ -294,6 +305,8 @@ bool parse_key(const Operand& target, PyObject* key, Fancy* out, Reason* reason)
     ++dimension;
   }
   pass(target.ndim - dimension);
+  *reason = Reason::value;  // NumPy refuses more elements than it can count
+  if (!out->countable()) return false;
   *reason = Reason::not_implemented;
   return out->n_arrays > 0 && out->space.ndim + out->sub_ndim <= kMaxArrayDims;
 }

@@ -27,6 +27,8 @@ struct Fancy {
   int n_holders = 0;
 
   std::int64_t size() const noexcept;
+  /// False when size() is beyond 64 bits.
+  bool countable() const noexcept;
   int result_shape(std::int64_t* shape) const noexcept;
   /// Adds an index array; false when it does not broadcast, or there are too many.
   bool add(const Operand& array, std::int64_t dimension, std::int64_t bytes) noexcept;

@@ -300,3 +300,12 @@ def test_ufunc_at_keys(body):
 ])  # fmt: skip
 def test_ufunc_at_errors(body):
     check(body, A.copy(), must_accelerate=False)
+
+
+@pytest.mark.parametrize("length", [7132, 2**13])  # to the fifth, in 64 bits: 6e15, and 0
+@pytest.mark.parametrize(
+    "body", [lambda a, key: a[key], lambda a, key: operator.setitem(a, key, 0), lambda a, key: np.add.at(a, key, 1)]
+)
+def test_more_elements_than_can_be_counted(body, length):
+    key = np.ix_(*[np.zeros(length, int)] * 5)
+    check(lambda a: body(a, key), np.ones((3,) * 5), must_accelerate=False)
