@@ -15,20 +15,11 @@ using kernels::Indexed;
 using kernels::Op;
 
 std::int64_t Fancy::size() const noexcept {
-  std::int64_t n = space.size();
-  for (int d = 0; d < sub_ndim; ++d) n *= sub_shape[d];
+  std::int64_t shape[2 * kMaxArrayDims], n = 1;
+  for (int d = result_shape(shape); d-- > 0;) {
+    if (__builtin_mul_overflow(n, shape[d], &n)) return -1;
+  }
   return n;
-}
-
-bool Fancy::countable() const noexcept {
-  std::int64_t n = 1;
-  for (int d = 0; d < space.ndim; ++d) {
-    if (__builtin_mul_overflow(n, space.shape[d], &n)) return false;
-  }
-  for (int d = 0; d < sub_ndim; ++d) {
-    if (__builtin_mul_overflow(n, sub_shape[d], &n)) return false;
-  }
-  return true;
 }
 
 int Fancy::result_shape(std::int64_t* shape) const noexcept {
@@ -306,7 +297,7 @@ bool parse_key(const Operand& target, PyObject* key, Fancy* out, Reason* reason)
   }
   pass(target.ndim - dimension);
   *reason = Reason::value;  // NumPy refuses more elements than it can count
-  if (!out->countable()) return false;
+  if (out->size() < 0) return false;
   *reason = Reason::not_implemented;
   return out->n_arrays > 0 && out->space.ndim + out->sub_ndim <= kMaxArrayDims;
 }

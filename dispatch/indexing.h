@@ -26,9 +26,8 @@ struct Fancy {
   NewArray holders[2 * kMost];  ///< own the index arrays that were made here
   int n_holders = 0;
 
+  /// -1 beyond 64 bits; a key of parse_key is within them.
   std::int64_t size() const noexcept;
-  /// False when size() is beyond 64 bits.
-  bool countable() const noexcept;
   int result_shape(std::int64_t* shape) const noexcept;
   /// Adds an index array; false when it does not broadcast, or there are too many.
   bool add(const Operand& array, std::int64_t dimension, std::int64_t bytes) noexcept;

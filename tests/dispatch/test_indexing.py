@@ -307,5 +307,10 @@ def test_ufunc_at_errors(body):
     "body", [lambda a, key: a[key], lambda a, key: operator.setitem(a, key, 0), lambda a, key: np.add.at(a, key, 1)]
 )
 def test_more_elements_than_can_be_counted(body, length):
+    def device_errors():
+        return sum(row["reasons"].get("device_error", 0) for row in gpushim._shim.stats()["functions"])
+
     key = np.ix_(*[np.zeros(length, int)] * 5)
+    before = device_errors()
     check(lambda a: body(a, key), np.ones((3,) * 5), must_accelerate=False)
+    assert device_errors() == before  # refused before the device began
