@@ -56,6 +56,7 @@ struct Block {
   std::uint64_t upload_ticket = 0;  ///< ticket of the last upload still reading the host pages
   std::uint64_t chunks_home = 0;    ///< kDevice: number of chunks that were copied back already (see chunk_map)
   std::uint8_t* chunk_map = nullptr;  ///< kDevice: one byte per 2 MiB chunk, 1 = copied back and readable
+  bool lost = false;                  ///< kDevice: the device failed; who touches the pages ends the process
   void* node = nullptr;               ///< kPending: the recorder's node
   std::uint32_t readers = 0;          ///< loads of this memory by nodes that were not evaluated yet: it must not change
   bool released = false;              ///< pending or read, but its owner is gone: the recorder frees it

@@ -60,6 +60,7 @@ Memory::Impl::Impl(std::unique_ptr<Device> d, const MemoryOptions& o)
 void Memory::Impl::set_state(Block* block, State state) noexcept {
   // find() reads the state without the lock.
   std::atomic_ref(block->state).store(state, std::memory_order_relaxed);
+  block->lost = false;
 }
 
 Guard Memory::Impl::lock_settled(Block* block, Access access) noexcept {
@@ -69,8 +70,10 @@ Guard Memory::Impl::lock_settled(Block* block, Access access) noexcept {
     if (settled || !guard.owns()) return guard;
     const Evaluator evaluate = evaluator;
     if (evaluate == nullptr || i == kEvaluations) {
-      if (evaluate != nullptr) say("gpushim: internal error: a pending array could not be evaluated");
-      if (block->state == State::kPending) set_state(block, State::kDevice);
+      if (block->state == State::kPending) {
+        set_state(block, State::kDevice);
+        lose(block, "a pending array could not be evaluated");
+      }
       block->node = nullptr;
       return guard;
     }
@@ -110,11 +113,13 @@ bool Memory::Impl::serve_fault(void* p, bool write) noexcept {
   } else {
     make_home_or_lose(block, write ? Access::kWrite : Access::kRead);
   }
+  if (block->lost) say("gpushim: such a value is read, and the process ends here");
   const bool partly = block->chunks_home > 0 && block->chunk_map[chunk] != 0;
   return allows(block->protection, write) || (partly && !write);
 }
 
 void Memory::Impl::make_home(Block* block, Access access) {
+  throw_if_lost(block);
   if (abandoned) {  // there is no device: the pages are the value
     protect(block, Protection::kReadWrite);
     set_state(block, State::kHost);
@@ -163,16 +168,24 @@ void Memory::Impl::make_home_or_lose(Block* block, Access access) noexcept {
   }
 }
 
-/// The device failed while it held the value: say so once, and let the program go on with what is there.
+/// The device failed. What the host has too is the value from now on. What only the device held stays closed: a program
+/// must not go on with numbers that nobody computed, and one that never looks may end well.
 void Memory::Impl::lose(Block* block, const char* why) noexcept {
+  if (block->state != State::kDevice) {
+    if (protect(block, Protection::kReadWrite)) set_state(block, State::kHost);
+    return;
+  }
+  block->lost = true;
   if (!lost_device_reported) {
     lost_device_reported = true;
     char line[400] = "gpushim: the device failed, values that only it held are lost: ";
     std::strncat(line, why, sizeof line - std::strlen(line) - 1);
     say(line);
   }
-  clear_chunks(block);
-  if (protect(block, Protection::kReadWrite)) set_state(block, State::kHost);
+}
+
+void Memory::Impl::throw_if_lost(const Block* block) {
+  if (block->lost) throw ValueLost("the device failed, and the array's values are lost");
 }
 
 bool Memory::Impl::protect(Block* block, Protection want) noexcept {
@@ -199,6 +212,7 @@ bool Memory::Impl::protect(Block* block, Protection want) noexcept {
 }
 
 void Memory::Impl::load(Block* block) {
+  throw_if_lost(block);
   device_used = true;
   block->last_use = ++use_clock;
   if (block->state == State::kHost) upload(block);
@@ -210,6 +224,7 @@ void Memory::Impl::load(Block* block) {
 
 void Memory::Impl::set_pending(Block* block, void* node, bool keeps_value) {
   if (abandoned) throw DeviceUnavailable("the device may not be used any more");
+  if (keeps_value) throw_if_lost(block);
   if (block->state != State::kPending && block->state != State::kDevice) {
     if (!pages::fill_reserve()) throw OutOfMemory("the system refuses more memory mappings");
     if (keeps_value) {

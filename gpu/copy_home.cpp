@@ -139,6 +139,7 @@ bool Memory::Impl::side_copy(Block* block, std::size_t from, std::size_t span, s
 }
 
 void Memory::Impl::read_chunk(Block* block, const void* p) {
+  throw_if_lost(block);
   const std::size_t chunks = chunks_of(block);
   const auto first = static_cast<std::size_t>(static_cast<const char*>(p) - block->base) / kGranule;
   if (chunks <= kWholeChunks || first >= chunks) return copy_home(block, Access::kRead);

@@ -16,6 +16,11 @@ struct OutOfMemory : DeviceError {
   using DeviceError::DeviceError;
 };
 
+/// The device failed while it alone held an array's values.
+struct ValueLost : DeviceError {
+  using DeviceError::DeviceError;
+};
+
 /// No usable device: the text is one line for the user.
 struct DeviceUnavailable : DeviceError {
   using DeviceError::DeviceError;

@@ -129,8 +129,10 @@ DevicePtr DeviceLease::read(Block* block) {
       if (!block->device_zeroed) m.device->fill_zero(block->device, block->bytes);
       block->device_zeroed = true;
       break;
-    case State::kBoth:
     case State::kDevice:
+      Memory::Impl::throw_if_lost(block);
+      break;
+    case State::kBoth:
     case State::kPending:  // the value before the node that is evaluated: set_pending keeps it
       break;
     case State::kFree:

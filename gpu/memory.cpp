@@ -102,7 +102,7 @@ bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
     if (block->shares > 0) m.close_shared_or_lose(block);
     if (block->state == State::kZero && !m.abandoned) {
       from = kZeros;
-    } else if (block->state == State::kDevice && n <= sizeof words && !m.abandoned) {
+    } else if (block->state == State::kDevice && !block->lost && n <= sizeof words && !m.abandoned) {
       from = kWords;
       try {
         DevicePtr ignored = 0;

@@ -48,8 +48,9 @@ class Memory::Impl {
   bool serve_fault(void* p, bool write) noexcept;
   /// Makes a settled block accessible to the CPU. Throws DeviceError.
   void make_home(Block* block, Access access);
-  /// make_home that can't fail: when the device is lost it says so, and the pages are what they are.
+  /// make_home that does not throw: a value that can't be had is lost.
   void make_home_or_lose(Block* block, Access access) noexcept;
+  static void throw_if_lost(const Block* block);
   /// Changes what the CPU may do. False when the kernel refuses; then the block is as accessible as before, or kMixed.
   bool protect(Block* block, Protection want) noexcept;
   void set_state(Block* block, State state) noexcept;

@@ -66,7 +66,7 @@ bool Memory::Impl::spill_block() {
   Block* victim = nullptr;
   for (Block* b = live; b != nullptr; b = b->next_live) {
     if (b->slab != nullptr || b->device == 0 || b->readers > 0 || b->shares > 0 || in_lease(b) ||
-        b->state != State::kDevice) {
+        b->state != State::kDevice || b->lost) {
       continue;
     }
     if (victim == nullptr || b->last_use < victim->last_use) victim = b;
@@ -89,7 +89,7 @@ bool Memory::Impl::reclaim_slab(bool spilling) {
     std::uint64_t use = 0;
     space.for_each_block(*slab, [&](const Block* b) {
       if (b->state == State::kFree) return;
-      taken = taken || in_lease(b) || b->readers > 0 || b->shares > 0 || b->state == State::kPending ||
+      taken = taken || in_lease(b) || b->readers > 0 || b->shares > 0 || b->lost || b->state == State::kPending ||
               (!spilling && b->state == State::kDevice);
       use = std::max(use, b->last_use);
     });

@@ -100,6 +100,9 @@ Attempt guarded(Route&& route) noexcept {
     return route();
   } catch (const gpu::OutOfMemory&) {
     return Attempt::fallback(Reason::out_of_memory);
+  } catch (const gpu::ValueLost& error) {  // NumPy would touch it, and end the process
+    PyErr_Format(PyExc_RuntimeError, "gpushim: %s", error.what());
+    return Attempt::success(nullptr);
   } catch (const std::exception&) {
     return Attempt::fallback(Reason::device_error);
   }

@@ -140,12 +140,13 @@ bool is_exempt(const dl_phdr_info& info) noexcept {
                                                  "linux-gate", "libcuda.", "libnvidia"};
   std::string_view name = info.dlpi_name ? info.dlpi_name : "";
   name = name.substr(name.rfind('/') + 1);
-  if (std::any_of(std::begin(kExempt), std::end(kExempt), [&](auto exempt) { return name.starts_with(exempt); })) {
-    return true;
-  }
+  return std::any_of(std::begin(kExempt), std::end(kExempt), [&](auto exempt) { return name.starts_with(exempt); });
+}
+
+std::uintptr_t own_base() noexcept {
   Dl_info own;
-  return ::dladdr(reinterpret_cast<void*>(&redirect_imports), &own) != 0 &&
-         reinterpret_cast<std::uintptr_t>(own.dli_fbase) == info.dlpi_addr;
+  if (::dladdr(reinterpret_cast<void*>(&redirect_imports), &own) == 0) return 0;
+  return reinterpret_cast<std::uintptr_t>(own.dli_fbase);
 }
 
 /// CUDA's libraries are often loaded for their users alone, so the default search does not find them.
@@ -169,15 +170,19 @@ struct Visit {
   std::span<const Import> imports;
   std::unordered_set<std::uintptr_t>& seen;
   unsigned long long& removals;
+  std::uintptr_t own_base;
 };
 
+/// dl_iterate_phdr holds the lock of the loader's list. dlopen holds the loader's own lock when it asks for that one:
+/// nothing here may call the loader (dladdr, dlsym), which would ask for them the other way round.
 int visit_object(dl_phdr_info* info, std::size_t, void* argument) {
   auto& visit = *static_cast<Visit*>(argument);
   if (info->dlpi_subs != visit.removals) {  // addresses may be in use again, by others
     visit.removals = info->dlpi_subs;
     visit.seen.clear();
   }
-  if (visit.seen.insert(info->dlpi_addr).second && !is_exempt(*info)) Object(*info).redirect(visit.imports);
+  const bool is_new = visit.seen.insert(info->dlpi_addr).second;
+  if (is_new && info->dlpi_addr != visit.own_base && !is_exempt(*info)) Object(*info).redirect(visit.imports);
   return 0;
 }
 
@@ -191,7 +196,7 @@ void redirect_imports(std::span<const Import> imports) noexcept {
   for (const Import& import : imports) {
     if (!*import.original) *import.original = find_function(import.name);
   }
-  Visit visit{imports, seen, removals};
+  Visit visit{imports, seen, removals, own_base()};
   try {
     ::dl_iterate_phdr(visit_object, &visit);
   } catch (...) {

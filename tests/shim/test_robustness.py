@@ -440,3 +440,35 @@ def test_install_and_uninstall_many_times():
             assert gpushim.location(a) in ("host", "foreign") and a[7] == 7.0
     finally:
         gpushim.install(device="host", min_bytes=0)
+
+
+def test_objects_are_visited_while_other_threads_load_some():
+    """dlopen and dl_iterate_phdr take the loader's two locks in an order that is not ours to choose: this hung."""
+    check_script(
+        """
+        import ctypes, importlib.util, sys, threading, time
+
+        loader = ctypes.CDLL(None)
+        loader.dlopen.restype, loader.dlopen.argtypes = ctypes.c_void_p, [ctypes.c_char_p, ctypes.c_int]
+        loader.dlclose.argtypes = [ctypes.c_void_p]
+        names = [name for name in ("_heapq", "_curses", "_lsprof", "_xxtestfuzz", "_testbuffer") if name not in sys.modules]
+        files = [spec.origin.encode() for spec in map(importlib.util.find_spec, names) if spec and spec.has_location]
+        assert files
+        end = time.monotonic() + 3
+
+        def load():
+            while time.monotonic() < end:
+                for file in files:
+                    loader.dlclose(loader.dlopen(file, 2))
+
+        sys.setswitchinterval(1e-6)
+        threads = [threading.Thread(target=load, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        while time.monotonic() < end:
+            ctypes.CDLL(None)  # then all objects that are new are visited
+        for thread in threads:
+            thread.join()
+    """,
+        timeout=60,
+    )
