@@ -106,6 +106,15 @@ def test_only_differences_from_stock_count_and_crashes_cost_one_test(file):
     assert again[file, "lazy"].seconds == runs[file, "lazy"].seconds
 
 
+def test_what_fails_behind_other_tests_under_stock_numpy_too_is_no_difference(file):
+    file.path.write_text(
+        "import gpushim\nseen = []\ndef test_a(): seen.append(1)\ndef test_b(): assert not seen\n"
+        "def test_c(): assert not gpushim.is_installed()\n"
+    )
+    runs, _ = run(file)
+    assert {d.test for d in summarize(runs).differences} == {"test_suite.py::test_c"}
+
+
 def test_the_list_only_shrinks(file):
     runs, _ = run(file, keyword="passes or differs")
     assert summarize(runs, [entry("test_differs")]).failures == 0
