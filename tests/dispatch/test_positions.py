@@ -146,8 +146,8 @@ def test_partition_of_lines(dtype, n, few):
         x[rng.integers(0, n, n // 8)] = rng.choice([0.0, -0.0, np.inf, -np.inf], n // 8)
     for kth in ([n // 2], [n // 2 - 1, n // 2, -1], [0, 1, n // 3, n - 2, -1], [2, 2, -n], [0, 1, 2, 3, 4, 5, 6]):
         before = calls_of("ndarray.partition")
-        with gpushim.disabled():
-            arranged = np.sort(x)
+        with gpushim.disabled():  # stable: NumPy 2.5's other sort of float16 leaves an inversion here with AVX512_ICL
+            arranged = np.sort(x, kind="stable")
         found = np.partition(x, kth)
         with gpushim.disabled():
             found = np.array(found)
@@ -155,7 +155,8 @@ def test_partition_of_lines(dtype, n, few):
             np.testing.assert_array_equal(found[kth], arranged[kth])
             bounds = sorted({k % n for k in kth})
             for low, high in zip([-1, *bounds], [*bounds, n], strict=True):  # between, the same elements
-                np.testing.assert_array_equal(np.sort(found[low + 1 : high]), arranged[low + 1 : high])
+                between = np.sort(found[low + 1 : high], kind="stable")
+                np.testing.assert_array_equal(between, arranged[low + 1 : high])
         assert calls_of("ndarray.partition") > before
 
 
