@@ -79,13 +79,14 @@ bool Memory::resize(void* p, std::size_t bytes) noexcept {
   return true;
 }
 
-void Memory::bring_home(Block* block, Access access) noexcept {
+bool Memory::bring_home(Block* block, Access access) noexcept {
   const Guard guard = impl_->lock_settled(block, access);
   if (block->shares > 0) {
     impl_->show_shared(block);
   } else {
     impl_->make_home_or_lose(block, access);
   }
+  return !block->lost;
 }
 
 bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {

@@ -93,6 +93,11 @@ bool any_interesting(PyObject* const* args, Py_ssize_t n) noexcept {
   return n >= 2 && dispatch::grows_by_broadcasting(args[0], args[1], min_bytes);
 }
 
+PyObject* raise_lost() noexcept {
+  PyErr_SetString(PyExc_RuntimeError, "gpushim: the device failed, and the array's values are lost");
+  return nullptr;
+}
+
 /// The one door where C++ exceptions end: a route's failure becomes a fallback.
 template <class Route>
 Attempt guarded(Route&& route) noexcept {
@@ -100,9 +105,8 @@ Attempt guarded(Route&& route) noexcept {
     return route();
   } catch (const gpu::OutOfMemory&) {
     return Attempt::fallback(Reason::out_of_memory);
-  } catch (const gpu::ValueLost& error) {  // NumPy would touch it, and end the process
-    PyErr_Format(PyExc_RuntimeError, "gpushim: %s", error.what());
-    return Attempt::success(nullptr);
+  } catch (const gpu::ValueLost&) {  // NumPy would touch it, and end the process
+    return Attempt::success(raise_lost());
   } catch (const std::exception&) {
     return Attempt::fallback(Reason::device_error);
   }
@@ -121,6 +125,18 @@ bool note_fallback(const FunctionStatistics& row, Reason reason) noexcept {
   PyErr_Format(fallback_error(), "%s would run in NumPy: %s (%s)", row.name, dispatch::reason_name(reason),
                dispatch::reason_text(reason));
   return false;
+}
+
+/// After a call that the device refused: brings home the arrays that NumPy will look at. False when it failed altogether,
+/// and one of their values went with it.
+bool operands_come_home(PyObject* const* objects, Py_ssize_t n) noexcept {
+  gpu::Memory* memory = gpu::Memory::get();
+  for (Py_ssize_t i = 0; i < n; ++i) {
+    if (!objects[i] || !PyArray_Check(objects[i])) continue;
+    gpu::Block* block = memory->find(PyArray_DATA(reinterpret_cast<PyArrayObject*>(objects[i])));
+    if (block && !memory->bring_home(block, gpu::Access::kRead)) return false;
+  }
+  return true;
 }
 
 /// How to run NumPy's function on copies of a call's arguments, for GPUSHIM_CHECK: `invoke` takes the objects.
@@ -157,6 +173,8 @@ PyObject* offer(FunctionStatistics& row, Route&& route, Original&& original, con
   ++row.host_calls;
   ++row.reasons[static_cast<int>(attempt.reason)];
   if (!note_fallback(row, attempt.reason)) return nullptr;
+  const bool refused = attempt.reason == Reason::device_error || attempt.reason == Reason::out_of_memory;
+  if (refused && !operands_come_home(replay.objects, replay.n)) return raise_lost();
   PyObject* result = original();
   if (profile) row.host_ns += now_ns() - begin;
   return result;

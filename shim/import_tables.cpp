@@ -144,9 +144,12 @@ bool is_exempt(const dl_phdr_info& info) noexcept {
 }
 
 std::uintptr_t own_base() noexcept {
-  Dl_info own;
-  if (::dladdr(reinterpret_cast<void*>(&redirect_imports), &own) == 0) return 0;
-  return reinterpret_cast<std::uintptr_t>(own.dli_fbase);
+  static const std::uintptr_t base = [] {
+    Dl_info own;
+    const bool found = ::dladdr(reinterpret_cast<void*>(&redirect_imports), &own) != 0;
+    return found ? reinterpret_cast<std::uintptr_t>(own.dli_fbase) : 0;
+  }();
+  return base;
 }
 
 /// CUDA's libraries are often loaded for their users alone, so the default search does not find them.

@@ -472,3 +472,45 @@ def test_objects_are_visited_while_other_threads_load_some():
     """,
         timeout=60,
     )
+
+
+@pytest.mark.parametrize("call", ["np.sort(a)", "np.cumsum(a)", "a @ a", "a[a > 1]", "a.astype(bool).any()"])
+def test_a_call_whose_operand_went_with_the_device_raises(call):
+    """NumPy, which runs what the device refuses, would end the process at its first look at the operand."""
+    done = run_script(
+        """
+        import ctypes, struct
+
+        value = 1.2345678901234567
+        a = np.full(1 << 20, value)
+        a += 0
+        b = np.full(5, 1.0)
+        gpushim.synchronize()
+        assert gpushim.location(a) == "device", gpushim.location(a)
+        memory, needle = open("/proc/self/mem", "rb", 0), struct.pack("d", value) * (1 << 12)
+        protect, hits = ctypes.CDLL(None, use_errno=True).mprotect, 0
+        for line in open("/proc/self/maps"):
+            low, high = (int(edge, 16) for edge in line.split()[0].split("-"))
+            if "rw" not in line or high - low < a.nbytes or "[" in line:
+                continue
+            memory.seek(low)
+            at = memory.read(high - low).find(needle)
+            if at >= 0:
+                page = (low + at + 4095) & ~4095
+                assert protect(ctypes.c_void_p(page), ctypes.c_size_t(4096), 0) == 0
+                hits += 1
+        assert hits == 1, hits
+        gpushim._shim.inject_failure(1, 10**6)
+        for call in (lambda: CALL, lambda: a + 1):
+            try:
+                call()
+                raise SystemExit("no error")
+            except RuntimeError as error:
+                assert "values are lost" in str(error), error
+        gpushim._shim.inject_failure(0)
+        assert gpushim.location(a) == "device"
+        assert (b + 1).tolist() == [2.0] * 5
+    """.replace("CALL", call)
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert done.stderr.count("\n") == 1 and "values that only it held are lost" in done.stderr, done.stderr
