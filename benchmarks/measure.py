@@ -17,6 +17,8 @@ import numpy as np
 
 DTYPES = {"f64": np.float64, "f32": np.float32}
 SIZES = (10**6, 10**8)
+#: Seconds of work before the steady state: compilers in the background are done then, and the clocks up.
+WARM_UP = 0.3
 
 
 class Library:
@@ -51,12 +53,14 @@ class Library:
 def seconds(library: Library, work: Callable[[], object], budget: float = 1.0) -> dict[str, float]:
     """The first call's time, and the median of five rounds in the steady state, all with waiting for the device."""
     timings = []
-    for _ in range(2):
+    begin = time.perf_counter()
+    while len(timings) < 2 or time.perf_counter() - begin < WARM_UP:
         start = time.perf_counter()
         result = work()
+        library.evaluate()
         library.synchronize()
         timings.append(time.perf_counter() - start)
-    first, estimate = timings
+    first, estimate = timings[0], timings[-1]
     repeats = max(1, min(500, int(budget / 5 / max(estimate, 1e-6))))
     rounds = []
     for _ in range(5):
