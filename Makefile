@@ -91,7 +91,8 @@ sanitize: $(VENV)/requirements.txt
 	done
 
 # Python tests with a sanitizer in the extension. Its library must come before the interpreter, libstdc++ beside it; leaks
-# are not looked for, for the interpreter's are many; page faults are ours.
+# are not looked for, for the interpreter's are many; page faults are ours, and their handler may allocate: they happen at the
+# instruction that touches a page of an array, never inside malloc.
 sanitize-python: $(VENV)/requirements.txt
 	for sanitizer in $(SANITIZERS); do \
 	  tree=$(CURDIR)/build/sanitize-python-$$(echo $$sanitizer | tr , -) && \
@@ -102,7 +103,7 @@ sanitize-python: $(VENV)/requirements.txt
 	  PYTHONPATH=$$tree/package PYTHONMALLOC=malloc \
 	    LD_PRELOAD="$$($(CXX) -print-file-name=lib$$(echo $$sanitizer | cut -c1)san.so) $$($(CXX) -print-file-name=libstdc++.so)" \
 	    ASAN_OPTIONS=detect_leaks=0:handle_segv=0:allow_user_segv_handler=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
-	    TSAN_OPTIONS=handle_segv=0:allow_user_segv_handler=1:die_after_fork=0 \
+	    TSAN_OPTIONS=handle_segv=0:allow_user_segv_handler=1:die_after_fork=0:report_signal_unsafe=0:suppressions=$(CURDIR)/tests/thread_sanitizer.supp \
 	    $(PY) -m pytest -q -p no:cacheprovider $(SANITIZED_TESTS) || exit 1; \
 	done
 
