@@ -10,32 +10,29 @@ whoever runs then.
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
 import sys
-from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-
-
-def measure(library: str, largest: str) -> dict[str, dict[str, float]]:
-    command = [sys.executable, str(HERE / "measure.py"), library, "compute", "--largest", largest]
-    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+from run import TURNS, in_turns, ratio
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--largest", default="1e8")
-    parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--largest", type=float, default=1e8)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--device", default="cuda", choices=("cuda", "host"), help="host: a trial run, CuPy left out")
     options = parser.parse_args()
-    turns = [[measure(library, options.largest) for library in ("gpushim-xp", "cupy")] for _ in range(options.turns)]
-    ours, theirs = (
-        {case: min((turn[k][case] for turn in turns), key=lambda result: result["seconds"]) for case in turns[0][k]} for k in (0, 1)
+    libraries = ["gpushim-xp"] + ["cupy"] * (options.device == "cuda")
+    ours, *theirs = in_turns(libraries, "compute", options, options.turns).values()
+    command = " ".join(["python benchmarks/library.py", *sys.argv[1:]])
+    print(f"# CuPy-style code\n\nMade by `{command}`.\n")
+    print(
+        "Microseconds; the ratio is CuPy's time over gpushim's.\n\n| case | gpushim | CuPy | ratio |\n|---|---|---|---|"
     )
-    print(f"{'case':24s} {'gpushim':>10s} {'CuPy':>10s}")
     for case, result in ours.items():
-        mine, peer = result["seconds"] * 1e6, theirs[case]["seconds"] * 1e6
-        print(f"{case:24s} {mine:10.1f} {peer:10.1f} {peer / mine:6.2f}")
+        cells = [f"{result['seconds'] * 1e6:.1f}"]
+        cells += [f"{peer[case]['seconds'] * 1e6:.1f}" for peer in theirs] or [""]
+        cells += [ratio(peer[case], result) for peer in theirs] or [""]
+        print(f"| {case} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import time
@@ -38,6 +39,7 @@ class Library:
             self.synchronize = gpushim.synchronize
             self.evaluate = gpushim._shim.evaluate
         elif name == "gpushim-xp":  # the namespace, as CuPy is used; not installed
+            os.environ["GPUSHIM_DEVICE"] = device
             import gpushim
 
             self.xp = gpushim

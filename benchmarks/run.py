@@ -19,8 +19,9 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-#: Rounds of the overhead measurement: stock and installed take turns, the best of each counts.
-ROUNDS = 3
+#: Turns of the libraries in a measurement, of which the best counts: a GPU that has become warm is a few percent slower,
+#: for whoever runs then.
+TURNS, OVERHEAD_TURNS = 2, 3
 
 
 def measure(library: str, part: str, options: argparse.Namespace) -> dict:
@@ -32,15 +33,14 @@ def measure(library: str, part: str, options: argparse.Namespace) -> dict:
     return json.loads(done.stdout)
 
 
-def overhead(options: argparse.Namespace) -> dict[str, dict]:
-    best: dict[str, dict] = {"numpy": {}, "gpushim": {}}
-    for _ in range(ROUNDS):
-        for library, results in best.items():
-            for case, result in measure(library, "overhead", options).items():
-                if case not in results or result["seconds"] < results[case]["seconds"]:
-                    results[case] = result
-    best["gpushim"].update(measure("gpushim", "recording", options))
-    return best
+def in_turns(libraries: list[str], part: str, options: argparse.Namespace, turns: int) -> dict[str, dict]:
+    results: dict[str, dict] = {library: {} for library in libraries}
+    for _ in range(turns):
+        for library, best in results.items():
+            for case, result in measure(library, part, options).items():
+                earlier = best.setdefault(case, result)
+                earlier["seconds"] = min(earlier["seconds"], result["seconds"])
+    return results
 
 
 def device_name(device: str) -> str:
@@ -108,18 +108,23 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
 
-    libraries = ["numpy", "gpushim"]
+    libraries = ["gpushim"]
     if options.device == "cuda" and importlib.util.find_spec("cupy"):
         libraries.append("cupy")
+    overhead = in_turns(["numpy", "gpushim"], "overhead", options, OVERHEAD_TURNS)
+    overhead["gpushim"].update(measure("gpushim", "recording", options))
     name, date = device_name(options.device), datetime.date.today().isoformat()
     data = {
         "device": name,
         "date": date,
         "command": "python benchmarks/run.py " + " ".join(sys.argv[1:]),
-        "versions": versions(libraries),
-        "compute": {library: measure(library, "compute", options) for library in libraries},
-        "copies": {library: measure(library, "copies", options) for library in libraries if library != "numpy"},
-        "overhead": overhead(options),
+        "versions": versions(["numpy", *libraries]),
+        "compute": {
+            "numpy": measure("numpy", "compute", options),
+            **in_turns(libraries, "compute", options, TURNS),
+        },
+        "copies": {library: measure(library, "copies", options) for library in libraries},
+        "overhead": overhead,
     }
     options.output.mkdir(parents=True, exist_ok=True)
     stem = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") + f"-{date}"

@@ -143,7 +143,9 @@ def test_forked_child_that_exits_in_the_ordinary_way():
     assert out.splitlines() == ["False 4999.0", "True 4999.0"]
 
 
-@pytest.mark.skipif("libtsan" in os.environ.get("LD_PRELOAD", ""), reason="the thread sanitizer makes a fork of a vfork")
+@pytest.mark.skipif(
+    "libtsan" in os.environ.get("LD_PRELOAD", ""), reason="the thread sanitizer makes a fork of a vfork"
+)
 def test_subprocess_leaves_arrays_on_the_device():
     a = device_arange(5000)
     done = subprocess.run([sys.executable, "-c", "print(input())"], input=b"7", capture_output=True)
