@@ -11,6 +11,7 @@ TOML, one ``[[difference]]`` a test or group of tests::
     numpy = ["2.4", "2.5"]                          # versions it was seen with; left out: all
     device = "cuda"                                 # left out: every device
     modes = ["lazy", "eager"]                       # left out: every mode of the run
+    cpu = "AVX512_SKX"                              # where NumPy uses that feature of the CPU; left out: everywhere
 
 Wrong values, dtypes, exceptions or warnings, crashes, hangs and leaks are bugs: there is no category for them.
 """
@@ -38,17 +39,25 @@ class Expectation:
     numpy: tuple[str, ...] = ()
     device: str = ""
     modes: tuple[str, ...] = ()
+    cpu: str = ""
 
     def matches(self, test: str) -> bool:
         return test.startswith(self.test[:-1]) if self.test.endswith("*") else test == self.test
 
     def applies(self, *, numpy: str, device: str = "", mode: str = "") -> bool:
-        """Whether the entry speaks of this NumPy version, device and mode ("" means any)."""
+        """Whether the entry speaks of this CPU and this NumPy version, device and mode ("" means any)."""
         return (
             (not self.numpy or any(numpy == v or numpy.startswith(v + ".") for v in self.numpy))
             and (not self.device or not device or device == self.device)
             and (not self.modes or not mode or mode in self.modes)
+            and (not self.cpu or _numpy_uses(self.cpu))
         )
+
+
+def _numpy_uses(cpu_feature: str) -> bool:
+    from numpy._core._multiarray_umath import __cpu_features__  # not before gpushim is installed
+
+    return __cpu_features__.get(cpu_feature, False)
 
 
 def read(path: Path) -> list[Expectation]:

@@ -9,6 +9,7 @@ import textwrap
 
 import pytest
 from gpushim import _expectations
+from numpy._core._multiarray_umath import __cpu_features__
 
 SUITE = """
     import numpy as np
@@ -155,6 +156,9 @@ ENTRY = """
 """
 
 
+CPU_FEATURE = next(feature for feature, used in __cpu_features__.items() if used)
+
+
 @pytest.mark.parametrize(
     ("entries", "status", "text"),
     [
@@ -164,10 +168,12 @@ ENTRY = """
         (
             ENTRY.format("test_wr*", "")
             + ENTRY.format("test_gone", 'numpy = ["1.0"]')
-            + ENTRY.format("test_lost", 'device = "cuda"'),
+            + ENTRY.format("test_lost", 'device = "cuda"')
+            + ENTRY.format("test_lost", 'cpu = "OF_THE_FUTURE"'),
             0,
             "1 xfailed",
         ),
+        (ENTRY.format("test_wrong", f'cpu = "{CPU_FEATURE}"'), 0, "1 xfailed"),
     ],
 )
 def test_known_differences(run, entries, status, text):
