@@ -82,8 +82,8 @@ class Memory {
   bool resize(void* p, std::size_t bytes) noexcept;
 
   // --- host access
-  /// Makes the block readable (kRead) or writable (kWrite) by the CPU, evaluating and copying back as needed. False when
-  /// the device failed and took the value with it.
+  /// Makes the block readable (kRead) or writable (kWrite) by the CPU, evaluating and copying back as needed. False
+  /// when the device failed and took the value with it.
   bool bring_home(Block* block, Access access) noexcept;
   /// Reads or writes [p, p+n) inside one block without moving the block: no fault, no protection change.
   bool fetch(const void* p, void* out, std::size_t n) noexcept;

@@ -2,6 +2,7 @@
 // are called on any thread.
 #include <memory>
 
+#include "compat/version.h"
 #include "dispatch/runtime.h"
 #include "dispatch/types.h"
 #include "shim/dlpack.h"
@@ -117,6 +118,13 @@ bool read_device(PyObject* object, dlpack::Device* device) {
 }
 
 PyObject* export_by_numpy(PyObject* array, const Request& r) {
+  if (compat::numpy_version() < 201) {  // knows no keywords and never copies
+    const int copies = r.copy == Py_None ? 0 : PyObject_IsTrue(r.copy);
+    if (copies < 0) return nullptr;
+    PyRef source =
+        copies ? steal(PyArray_NewCopy(reinterpret_cast<PyArrayObject*>(array), NPY_KEEPORDER)) : compat::borrow(array);
+    return source ? PyObject_CallMethod(source.get(), "__dlpack__", nullptr) : nullptr;
+  }
   PyRef numpys = steal(PyObject_GetAttrString(array, "__dlpack__"));
   PyRef none = steal(PyTuple_New(0));
   PyRef keywords = steal(Py_BuildValue("{sOsO}", "max_version", r.max_version, "copy", r.copy));

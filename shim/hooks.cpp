@@ -127,8 +127,8 @@ bool note_fallback(const FunctionStatistics& row, Reason reason) noexcept {
   return false;
 }
 
-/// After a call that the device refused: brings home the arrays that NumPy will look at. False when it failed altogether,
-/// and one of their values went with it.
+/// After a call that the device refused: brings home the arrays that NumPy will look at. False when it failed
+/// altogether, and one of their values went with it.
 bool operands_come_home(PyObject* const* objects, Py_ssize_t n) noexcept {
   gpu::Memory* memory = gpu::Memory::get();
   for (Py_ssize_t i = 0; i < n; ++i) {

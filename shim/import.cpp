@@ -1,6 +1,7 @@
 // Arrays of other libraries as NumPy arrays over borrowed blocks. Host code, under the GIL.
 #include <vector>
 
+#include "compat/version.h"
 #include "dispatch/geometry.h"
 #include "dispatch/runtime.h"
 #include "dispatch/types.h"
@@ -178,19 +179,21 @@ PyRef import_from_cuda(PyObject* object, int id) {
   return capsule ? array_of_capsule(capsule.get()) : PyRef{};
 }
 
+PyRef new_copy(PyRef array) {
+  dispatch::DeviceScope scope;
+  return array ? steal(PyArray_NewCopy(array.array(), NPY_KEEPORDER)) : PyRef{};
+}
+
 PyRef import_by_numpy(PyObject* object, PyObject* copy) {
   PyRef numpy = steal(PyImport_ImportModule("numpy"));
   PyRef function = steal(numpy ? PyObject_GetAttrString(numpy.get(), "from_dlpack") : nullptr);
   PyRef positional = steal(Py_BuildValue("(O)", object)), keywords = steal(Py_BuildValue("{sO}", "copy", copy));
   if (!function || !positional || !keywords) return {};
-  PyRef array = steal(PyObject_Call(function.get(), positional.get(), keywords.get()));
+  const bool knows_copy = compat::numpy_version() >= 201;
+  PyRef array = steal(PyObject_Call(function.get(), positional.get(), knows_copy ? keywords.get() : nullptr));
+  if (!knows_copy && copy == Py_True) array = new_copy(std::move(array));
   // The CPU's memory can't be shared with a CUDA device.
   return array && on_cuda() && copy != Py_False ? in_coherent_memory(array.get()) : std::move(array);
-}
-
-PyRef new_copy(PyRef array) {
-  dispatch::DeviceScope scope;
-  return array ? steal(PyArray_NewCopy(array.array(), NPY_KEEPORDER)) : PyRef{};
 }
 
 // ---- the CUDA array interface

@@ -174,13 +174,17 @@ def test_layouts_and_forms(ufunc):
     assert device_calls() > before
 
 
+OLD_NUMPY = np.lib.NumpyVersion(np.__version__) < "2.4.0"
+
+
 @pytest.mark.parametrize("ufunc", [u for u in UFUNCS if u.nin == 2 and u.nout == 1], ids=lambda u: u.__name__)
 def test_reductions_over_layouts(ufunc):
     dtypes = [d for d in DTYPES if accepts(ufunc, d) and not lossy(ufunc, d)]
     turn = itertools.cycle(dtypes)
     for (layout, view), (form, call) in itertools.product(LAYOUTS.items(), REDUCING.items()):
         # NumPy 2.5's AVX-512 loop skips a step of this: NumPy itself gives another value where there is no AVX-512.
-        if ufunc.__name__ == "arctan2" and form == "reduce":
+        # So does that of NumPy 2.0 for power.
+        if form == "reduce" and (ufunc.__name__ == "arctan2" or (ufunc.__name__ == "power" and OLD_NUMPY)):
             next(turn)
             continue
         dtype = next(turn)

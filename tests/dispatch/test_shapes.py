@@ -203,3 +203,19 @@ def test_bits_and_choices_run_on_the_device():
                                   lambda a: np.choose(a.astype("i"), [a, a]), lambda a: np.choose(np.array([0, -1]), [a[0], a[1]]), lambda a: np.repeat(a, np.array([1, 2])), lambda a: np.repeat(a, np.array([1, -1, 2, 3]), 0)])  # fmt: skip
 def test_errors_of_bits_and_choices(body):
     check(body, np.arange(24.0).reshape(4, 6) + 0, must_accelerate=False)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda a: a.sort(descending=True),
+        lambda a: np.argsort(a, descending=True),
+        lambda a: np.asanyarray(a, copy=None),
+        lambda a: np.asanyarray(a, device="cpu"),
+        lambda a: np.reshape(a, (2, 50), copy=None),
+        lambda a: a.reshape(2, 50, copy=None),
+    ],
+)
+def test_keywords_that_came_after_numpy_2_0(body):
+    """Where NumPy does not know them yet it says so."""
+    check(body, np.arange(100.0), must_accelerate=False)

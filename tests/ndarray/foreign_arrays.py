@@ -6,6 +6,7 @@ a consumer does. The structures are DLPack's, written down once more.
 
 import ctypes
 import gc
+import math
 
 import numpy as np
 
@@ -115,7 +116,8 @@ class Consumed:
         self.device = (t.device.type, t.device.id)
         self.dtype = (t.dtype.code, t.dtype.bits, t.dtype.lanes)
         self.shape = t.shape[: t.ndim]
-        self.strides = t.strides[: t.ndim]
+        # Null means row by row: NumPy 2.0 writes it so.
+        self.strides = t.strides[: t.ndim] if t.strides else [math.prod(self.shape[d + 1 :]) for d in range(t.ndim)]
         self.address = (t.data or 0) + t.byte_offset
         self.read_only = bool(self.versioned and self.managed.flags & 1)
 

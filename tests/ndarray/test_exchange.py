@@ -13,6 +13,7 @@ import pytest
 from foreign_arrays import CPU, CUDA, Consumed, Foreign, collect, view_of
 
 HOST = os.environ.get("GPUSHIM_TEST_DEVICE", "host") == "host"
+NUMPY_KNOWS_DEVICES = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 pytestmark = pytest.mark.skipif(not HOST, reason="the imaginary CUDA library lives on the host device")
 
 
@@ -179,8 +180,9 @@ def test_the_cpu_can_be_asked_for():
     c = Consumed(x.__dlpack__(dl_device=(CPU, 0), max_version=(1, 1)))
     assert c.device == (CPU, 0) and c.memory(float).tolist() == [1, 2, 3, 4, 5]
     c.release()
-    a = np.from_dlpack(x, device="cpu")
-    assert type(a) is np.ndarray and a.tolist() == [1, 2, 3, 4, 5]
+    if NUMPY_KNOWS_DEVICES:
+        a = np.from_dlpack(x, device="cpu")
+        assert type(a) is np.ndarray and a.tolist() == [1, 2, 3, 4, 5]
     plain = xp.ones(3, dtype=np.longdouble)
     assert plain.__dlpack_device__() == (CPU, 0)
 
