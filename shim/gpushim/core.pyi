@@ -1,4 +1,4 @@
-# Written by shim/stubs/make_stubs.py from NumPy 2.5.2; do not edit.
+# Written by shim/stubs/make_stubs.py from NumPy 2.5.2, with Python 3.12; do not edit.
 from typing import Any
 
 import numpy

@@ -22,7 +22,9 @@ import gpushim
 import numpy
 
 HERE = pathlib.Path(gpushim.__file__).parent
-HEAD = "# Written by shim/stubs/make_stubs.py from NumPy {}; do not edit.\n"
+#: Python 3.13 finds signatures that 3.12 does not.
+PYTHON = ".".join(map(str, sys.version_info[:2]))
+HEAD = "# Written by shim/stubs/make_stubs.py from NumPy {}, with Python " + PYTHON + "; do not edit.\n"
 PLAIN = {"int", "bool", "str", "bytes", "float", "complex", "None", "list[str]", "list[int]", "builtins.int", "py_bool"}
 #: An annotation that begins so is an array or a NumPy scalar.
 ARRAY = re.compile(
