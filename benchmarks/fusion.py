@@ -1,6 +1,7 @@
 """Times fused expressions: unmodified NumPy under gpushim, CuPy, and jax.jit, one run, one GPU.
 
     python benchmarks/fusion.py [--size 1e7] [--output FOLDER] [--libraries gpushim,cupy,jax]
+    python benchmarks/fusion.py --libraries gpushim-xp,cupy    # CuPy-style code: xp = gpushim against xp = cupy
 
 Every call's result is computed: it is evaluated while it is alive, and the round is closed by waiting for the device. Each
 library has a process of its own. `limit` is the time that reading the inputs and writing the results once takes at the
@@ -134,19 +135,23 @@ def median_seconds(call, evaluate, wait, budget=0.4) -> float:
 
 def measure(library: str, n: int) -> dict[str, dict[str, float]]:
     results: dict[str, dict[str, float]] = {}
-    if library == "gpushim":  # the device starts, and loads what programs begin with on a thread of its own
+    ours = np
+    if library.startswith("gpushim"):  # the device starts, and loads what programs begin with on a thread of its own
         import gpushim
 
-        gpushim.install(device=os.environ.get("GPUSHIM_BENCH_DEVICE", "auto"))
-        np.ones(1 << 20).sum()
+        if library == "gpushim-xp":
+            ours = gpushim
+        else:
+            gpushim.install(device=os.environ.get("GPUSHIM_DEVICE", "auto"))
+        ours.ones(1 << 20).sum()
         time.sleep(0.5)
     for tag, dtype in (("f64", np.float64), ("f32", np.float32)):
         for name, (function, inputs, elements) in cases(n, dtype).items():
             row = {"bytes": elements * np.dtype(dtype).itemsize}
-            if library == "gpushim":
-                arrays = [a + 0 for a in inputs]
+            if library.startswith("gpushim"):
+                arrays = [ours.asarray(a) + 0 for a in inputs]
                 gpushim.synchronize()
-                call, evaluate = (lambda f=function, a=arrays: f(np, *a)), gpushim._shim.evaluate
+                call, evaluate = (lambda f=function, a=arrays: f(ours, *a)), gpushim._shim.evaluate
                 times = []
                 for _ in range(3):
                     start = time.perf_counter()
@@ -200,7 +205,7 @@ def table(results: dict[str, dict], out) -> None:
     )
     print("| case | gpushim | CuPy | ratio | jax.jit | ratio | limit | of limit | first | second |", file=out)
     print("|---|---|---|---|---|---|---|---|---|---|", file=out)
-    for name, row in results["gpushim"].items():
+    for name, row in results.get("gpushim", results.get("gpushim-xp", {})).items():
         mine = row["seconds"]
         cupy = results["cupy"].get(name, {}).get("seconds", float("nan"))
         jax = results.get("jax", {}).get(name, {}).get("seconds", float("nan"))
@@ -238,7 +243,8 @@ def main() -> None:
     options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "fusion.json").write_text(json.dumps(results, indent=1))
     with open(options.output / "fusion.md", "w") as page:
-        print("# Fused expressions\n\nMade by `python benchmarks/fusion.py`.\n", file=page)
+        command = " ".join(["python benchmarks/fusion.py", *sys.argv[1:]])
+        print(f"# Fused expressions\n\nMade by `{command}`.\n", file=page)
         table(results, page)
     table(results, sys.stdout)
 

@@ -52,7 +52,7 @@ def cases(library: str, n: int):
     else:
         import gpushim
 
-        gpushim.install(device=os.environ.get("GPUSHIM_BENCH_DEVICE", "auto"))
+        gpushim.install(device=os.environ.get("GPUSHIM_DEVICE", "auto"))
         put, nonzero, take, repeat = lambda a: a + a.dtype.type(0), np.nonzero, np.take, lambda a: np.repeat(a, 3)
         generator = np.random.default_rng(1)
         draws = {

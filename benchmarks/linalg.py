@@ -132,7 +132,7 @@ def library(name: str):
     if name == "gpushim":
         import gpushim
 
-        gpushim.install(device=os.environ.get("GPUSHIM_BENCH_DEVICE", "auto"))
+        gpushim.install(device=os.environ.get("GPUSHIM_DEVICE", "auto"))
 
         def wait(_):
             gpushim._shim.evaluate()

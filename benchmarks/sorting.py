@@ -72,7 +72,7 @@ def measure(library: str, n: int, only: str) -> dict[str, float]:
         if library == "gpushim":
             import gpushim
 
-            gpushim.install(device=os.environ.get("GPUSHIM_BENCH_DEVICE", "auto"))
+            gpushim.install(device=os.environ.get("GPUSHIM_DEVICE", "auto"))
             arrays = [a + 0 for a in inputs]
             call = lambda f=numpy_form, a=arrays: f(np, *a)
             compile_programs(call)
