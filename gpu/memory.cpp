@@ -89,7 +89,7 @@ bool Memory::bring_home(Block* block, Access access) noexcept {
   return !block->lost;
 }
 
-bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
+bool Memory::fetch(const void* p, void* out, std::size_t n) {
   Block* block = find(p);
   if (block == nullptr) return false;
   const auto offset = static_cast<std::size_t>(static_cast<const char*>(p) - block->base);
@@ -111,13 +111,15 @@ bool Memory::fetch(const void* p, void* out, std::size_t n) noexcept {
         m.wait_for_sharers(block);
         m.device->download(m.fetch_words, block->device + offset, n);
         m.synchronize();
+        std::memcpy(words, m.fetch_words, n);
+        AtomicCounters::add(m.counters.download_count);
+        AtomicCounters::add(m.counters.download_bytes, n);
       } catch (const std::exception&) {
-        return false;
+        m.make_home_or_lose(block, Access::kRead);
+        from = kPages;
       }
-      std::memcpy(words, m.fetch_words, n);
-      AtomicCounters::add(m.counters.download_count);
-      AtomicCounters::add(m.counters.download_bytes, n);
     }
+    Impl::throw_if_lost(block);
   }
   switch (from) {
     case kPages:

@@ -85,8 +85,9 @@ class Memory {
   /// Makes the block readable (kRead) or writable (kWrite) by the CPU, evaluating and copying back as needed. False
   /// when the device failed and took the value with it.
   bool bring_home(Block* block, Access access) noexcept;
-  /// Reads or writes [p, p+n) inside one block without moving the block: no fault, no protection change.
-  bool fetch(const void* p, void* out, std::size_t n) noexcept;
+  /// Reads [p, p+n) inside one block without moving the block: no fault, no protection change.
+  /// Throws ValueLost when the device failed and took the value with it.
+  bool fetch(const void* p, void* out, std::size_t n);
   /// While exports > 0 the block stays in kHost, read-write, so that system calls and DMA by others work on it.
   void add_export(Block* block) noexcept;
   void drop_export(Block* block) noexcept;

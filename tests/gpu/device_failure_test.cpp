@@ -61,6 +61,19 @@ TEST_F(DeviceFailureDeathTest, AValueThatCanNotBeEvaluatedIsLost) {
       testing::KilledBySignal(SIGSEGV), "could not be evaluated\n.*the process ends here");
 }
 
+TEST_F(DeviceFailure, AnElementOfALostValueIsNotFetched) {
+  for (const bool known : {false, true}) {
+    Block* b = device_block(4 * kMiB, 1);
+    ASSERT_TRUE(breaks(b));
+    if (known) EXPECT_FALSE(memory().bring_home(b, Access::kRead));
+    std::uint64_t word = 7;
+    EXPECT_THROW(memory().fetch(b->base, &word, 8), ValueLost);
+    EXPECT_TRUE(b->lost && word == 7);
+    ASSERT_TRUE(breaks(b, false));
+    memory().free(b->base);
+  }
+}
+
 TEST_F(DeviceFailure, WhoNeverLooksGoesOn) {
   Block* b = device_block(4 * kMiB, 1);
   Block* both = host_block(4 * kMiB, 7);
