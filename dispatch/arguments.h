@@ -38,7 +38,7 @@ struct Call {
 
 /// An axis or length: a Python int or anything with __index__; false (no error set) otherwise.
 inline bool as_index(PyObject* object, Py_ssize_t* out) noexcept {
-  if (!PyIndex_Check(object) || PyBool_Check(object)) return false;
+  if (!PyIndex_Check(object) || PyBool_Check(object) || PyArray_IsScalar(object, Bool)) return false;
   Py_ssize_t value = PyNumber_AsSsize_t(object, PyExc_OverflowError);
   if (value == -1 && PyErr_Occurred()) {
     PyErr_Clear();

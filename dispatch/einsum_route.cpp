@@ -523,6 +523,7 @@ Attempt route_einsum(const Call& call) {
   if (!parse_subscripts(text, p)) return Attempt::fallback(Reason::value);
   find_summed(p);
   if (p.n_terms == 1 && p.n_summed == 0) return Attempt::fallback(Reason::value);  // NumPy's answer is a view
+  if (p.n_kept + p.n_summed == 0) return Attempt::fallback(Reason::trivial);       // a product of numbers
   return run(p);
 }
 

@@ -171,3 +171,21 @@ def test_products(name, dtype):
         return PRODUCTS[name](make)
 
     compare(body)
+
+
+@pytest.mark.parametrize("optimize", [False, True, "greedy"])
+@pytest.mark.parametrize(
+    "subscripts", [",->", ",,->", "ab,ab,cd,cd->", "ab,ab,cd,cd,ef,ef->", "a,->", ",a->a", "a,a,->"]
+)
+def test_products_of_numbers(subscripts, optimize):
+    """0-d operands: a product without any label was a crash."""
+    rng = np.random.default_rng(6)
+    sizes = dict(zip("abcdef", (2, 3, 4, 5, 3, 2), strict=True))
+    shapes = [[sizes[label] for label in term] for term in subscripts.partition("->")[0].split(",")]
+    values = [rng.integers(1, 4, shape).astype(float).ravel() for shape in shapes]  # sums are exact in any order
+
+    def body(*values):
+        operands = [np.reshape(v + 1, shape) for v, shape in zip(values, shapes, strict=True)]
+        return np.einsum(subscripts, *operands, optimize=optimize)
+
+    compare(body, *values)

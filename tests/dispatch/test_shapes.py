@@ -219,3 +219,9 @@ def test_errors_of_bits_and_choices(body):
 def test_keywords_that_came_after_numpy_2_0(body):
     """Where NumPy does not know them yet it says so."""
     check(body, np.arange(100.0), must_accelerate=False)
+
+
+@pytest.mark.parametrize("length", [True, np.True_, 1.0, np.float64(1)])
+def test_lengths_that_are_no_integers(length):
+    check(lambda a: np.reshape(a, (length, -1)), np.arange(100.0), must_accelerate=False)
+    check(lambda a: a.reshape(length, -1), np.arange(100.0), must_accelerate=False)

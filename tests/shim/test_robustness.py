@@ -477,7 +477,9 @@ def test_objects_are_visited_while_other_threads_load_some():
     )
 
 
-@pytest.mark.parametrize("call", ["np.sort(a)", "np.cumsum(a)", "a @ a", "a[a > 1]", "a.astype(bool).any()", "a[600]", "a.item(600)"])
+@pytest.mark.parametrize(
+    "call", ["np.sort(a)", "np.cumsum(a)", "a @ a", "a[a > 1]", "a.astype(bool).any()", "a[600]", "a.item(600)"]
+)
 def test_a_call_whose_operand_went_with_the_device_raises(call):
     """NumPy, which runs what the device refuses, would end the process at its first look at the operand."""
     done = run_script(
