@@ -26,7 +26,7 @@ CONFORMANCE_SOURCES := $(wildcard shim/gpushim/conformance/*.py)
 export CMAKE_BUILD_PARALLEL_LEVEL := $(JOBS)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: build demo tidy test cxx-tests python-tests conformance bench lint format sanitize sanitize-python docs clean FORCE
+.PHONY: build demo tidy test cxx-tests python-tests conformance bench lint format sanitize sanitize-python sanitize-kernels docs clean FORCE
 .DELETE_ON_ERROR:
 
 build: $(VENV)/built
@@ -89,6 +89,11 @@ sanitize: $(VENV)/requirements.txt
 	  $(VENV)/bin/cmake --build $$tree && \
 	  ASAN_OPTIONS=handle_segv=0:allow_user_segv_handler=1 $(VENV)/bin/ctest --test-dir $$tree --output-on-failure -j $(JOBS) || exit 1; \
 	done
+
+# The CUDA kernels' tests under compute-sanitizer, in as many processes as there are processors; those of the kernels whose
+# threads share memory. TOOL=memcheck looks for accesses out of bounds.
+sanitize-kernels: cxx-tests
+	CUDA_TESTS=$(TREE)/tests/cuda/cuda_tests tests/cuda/sanitize.sh $(or $(TOOL),racecheck)
 
 # Python tests with a sanitizer in the extension. Its library must come before the interpreter, libstdc++ beside it; leaks
 # are not looked for, for the interpreter's are many; page faults are ours, and their handler may allocate: they happen at the

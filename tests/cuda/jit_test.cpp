@@ -40,6 +40,10 @@ class Pair : public Case {
     Jit& jit = executor().jit();
     jit.settings().enabled = false;
     interpreted = outcome();
+    if (!next_case_is_ours()) {
+      compiled = interpreted;
+      return true;
+    }
     jit.settings().enabled = true;
     const std::uint64_t before = jit.counters().launched;
     outcome();
