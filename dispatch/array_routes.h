@@ -68,6 +68,8 @@ Attempt route_einsum(const Call& call);  ///< c_einsum
 Attempt contract(const Operand& a, int a_axis, const Operand& b, int b_axis);
 // index_routes.cpp
 Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
+/// The value of an array of one element on the device, as an array like it made where the caller makes arrays.
+Attempt fetch_one(PyObject* array);
 Attempt assign_item(PyObject* array, PyObject* key, PyObject* value);
 Attempt route_item(const Call& call);                 ///< ndarray.item()
 Attempt get_flat(PyObject* iterator, PyObject* key);  ///< a.flat[key]

@@ -108,6 +108,19 @@ Attempt fetch_item(PyObject* object, PyObject* key) {
   return fetch_from(array, element_address(array, key));
 }
 
+Attempt fetch_one(PyObject* object) {
+  auto* array = reinterpret_cast<PyArrayObject*>(object);
+  if (!PyArray_CheckExact(object) || PyArray_SIZE(array) != 1 || !interesting_array(object, 1))
+    return Attempt::fallback(Reason::trivial);
+  auto made = compat::steal(PyArray_NewLikeArray(array, NPY_KEEPORDER, nullptr, 0));
+  if (!made) return Attempt::success(nullptr);
+  const auto bytes = static_cast<std::size_t>(PyArray_ITEMSIZE(array));
+  if (!Runtime::get()->memory().fetch(PyArray_DATA(array), PyArray_DATA(reinterpret_cast<PyArrayObject*>(made.get())),
+                                      bytes))
+    return Attempt::fallback(Reason::device_error);
+  return Attempt::success(made.release());
+}
+
 Attempt route_item(const Call& call) {
   if (call.nargs < 1 || call.n_keywords() != 0 || !PyArray_CheckExact(call.args[0]))
     return Attempt::fallback(Reason::subclass);

@@ -918,6 +918,12 @@ compat::PyRef attribute_of(const compat::PyRef& module, const char* name) {
 
 }  // namespace
 
+compat::PyRef readable_value(PyObject* array) noexcept {
+  if (!in_block(array)) return compat::borrow(array);
+  const Attempt attempt = guarded([&] { return dispatch::fetch_one(array); });
+  return attempt.done ? compat::steal(attempt.result) : compat::borrow(array);
+}
+
 UfuncTarget ufunc_target(PyObject* ufunc) noexcept {
   const UfuncSeam* seam = g_ufuncs.find(ufunc);
   return seam != nullptr && seam->elementwise ? UfuncTarget{&seam->entry, seam->calls} : UfuncTarget{};

@@ -23,6 +23,10 @@ inline bool in_block(PyObject* object) noexcept {
   return PyArray_CheckExact(object) && gpu::Memory::contains(PyArray_DATA(reinterpret_cast<PyArrayObject*>(object)));
 }
 
+/// An array of one element as one that can be read without moving its block: a copy of the value, when it is on the
+/// device. Null with RuntimeError set when the value was lost.
+compat::PyRef readable_value(PyObject* array) noexcept;
+
 /// An element-wise ufunc that is hooked, and its counters; nulls for others.
 struct UfuncTarget {
   const dispatch::UfuncEntry* entry = nullptr;

@@ -356,6 +356,9 @@ CallPolicy policy_of(std::string_view name) {
     policy.on_host |= name == text;
   }
   policy.indexing = name == "__getitem__";
+  for (const char* text : {"__float__", "__int__", "__complex__", "__bool__", "__index__"}) {
+    policy.reads_one |= name == text;
+  }
   return policy;
 }
 

@@ -39,8 +39,9 @@ struct CallPolicy {
   /// Of the namespace: arrays of other CUDA libraries are taken over as they are, and a plain array that comes back as
   /// it was passed is copied into coherent memory (asarray).
   bool adopt = false;
-  bool on_host = false;   ///< the gate stays closed: text and bytes are made from the host's copy
-  bool indexing = false;  ///< a[key]: one element stays on the device
+  bool on_host = false;    ///< the gate stays closed: text and bytes are made from the host's copy
+  bool indexing = false;   ///< a[key]: one element stays on the device
+  bool reads_one = false;  ///< float(a) and the like: the one element is read, the array stays where it is
 };
 
 /// callable(*args, **kwargs) by the mechanism. args as for vectorcall.

@@ -8,6 +8,7 @@
 #include "dispatch/types.h"
 #include "gpu/memory.h"
 #include "shim/exchange.h"
+#include "shim/hooks.h"
 
 namespace gpushim::shim {
 
@@ -258,6 +259,10 @@ PyObject* call_unwrapped(PyObject* callable, PyObject* const* args, Py_ssize_t n
     plain[n] = arguments.unwrap(args[n]).release();
     ok = plain[n] != nullptr;
     if (!ok) break;
+  }
+  if (ok && policy.reads_one && n == 1) {
+    plain[0] = readable_value(steal(plain[0]).get()).release();
+    ok = plain[0] != nullptr;
   }
   PyRef result;
   if (ok && policy.on_host) {

@@ -3,7 +3,9 @@
 import copy
 import importlib
 import inspect
+import operator
 import pickle
+import warnings
 
 import gpushim
 import gpushim as xp
@@ -310,3 +312,27 @@ assert xp.location(np.ones(1 << 20) + 1) == "foreign"
 """
     done = python("-c", code, environment={"GPUSHIM_DEVICE": "host"})
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("convert", [float, int, complex, bool, operator.index])
+def test_a_number_is_read_without_moving_the_array(convert):
+    dtype = "i8" if convert in (int, operator.index) else "f8"
+    total = xp.arange(1000, dtype=dtype).sum()
+    before = gpushim._shim.stats()["memory"]
+    assert convert(total) == convert(np.arange(1000, dtype=dtype).sum())
+    after = gpushim._shim.stats()["memory"]
+    assert on_device(total) and after["fetches"] == before["fetches"] + 1
+
+
+def test_what_is_no_number_has_numpys_own_error():
+    for convert in (float, int, complex, bool, operator.index):
+        for a in (np.ones(3), np.ones((1, 1)), np.ones(0), np.ones(()), np.array([1]), np.array("x"), np.array(b"1")):
+            outcomes = []
+            for array in (a, xp.asarray(a)):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("error")
+                    try:
+                        outcomes.append(convert(array))
+                    except Exception as error:
+                        outcomes.append((type(error), str(error)))
+            assert outcomes[0] == outcomes[1]
