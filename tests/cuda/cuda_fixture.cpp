@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "gpu/error.h"
+#include "kernels/cuda_executor.h"
 
 namespace gpushim::kernels::test {
 namespace {
@@ -30,6 +31,8 @@ class NeedsDevice : public testing::Environment {
 
 Devices::Devices() : cuda_(gpu::make_cuda_device()), host_(gpu::make_host_device()) {
   cuda_executor_ = make_cuda_executor(*cuda_);
+  JitSettings& settings = static_cast<CudaExecutor&>(*cuda_executor_).jit().settings();
+  if (std::getenv("GPUSHIM_CACHE_DIR") == nullptr) settings.cache_folder.clear();  // nothing is kept on disk
   host_executor_ = make_host_executor(*host_);
 }
 Devices& Devices::get() {

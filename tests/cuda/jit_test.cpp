@@ -12,16 +12,21 @@ constexpr std::int64_t kCount = 4099;
 
 CudaExecutor& executor() { return static_cast<CudaExecutor&>(Devices::get().cuda_executor()); }
 
-/// Everything is worth compiling, nothing is kept on disk.
+/// Everything is worth compiling. Other tests get the settings back as they were: the thousands of
+/// programs that they run would all be compiled, and the next JIT test would wait for that.
 class JitTest : public testing::Test {
  protected:
+  void TearDown() override { executor().jit().settings() = before_; }
   void SetUp() override {
     JitSettings& settings = executor().jit().settings();
+    before_ = settings;
     settings.enabled = true;
     settings.work = settings.least_work = 0;
     settings.runs = 1;
-    if (std::getenv("GPUSHIM_CACHE_DIR") == nullptr) settings.cache_folder.clear();
   }
+
+ private:
+  JitSettings before_;
 };
 
 /// A program with several operands, to be run by the interpreter and by the JIT.
