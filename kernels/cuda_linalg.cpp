@@ -364,8 +364,10 @@ class LinearAlgebra {
     const std::int64_t m = a.rows(), n = a.columns();
     const Matrices tau = fresh(type_, std::min(m, n), 1);
     check_finite(a);
+    // The verdict is waited for before the factorisation, not after it: making q is then launched while it runs. Its
+    // infos tell of nothing but wrong arguments.
+    if (!settled()) return;
     solver().geqrf(type_, m, n, count_, a.base(), tau.base(), infos_, workspace_);
-    if (!settled_with_infos()) return;
     copy(a, operand(0));
     copy(tau, operand(1));
   }
@@ -379,7 +381,7 @@ class LinearAlgebra {
     check_finite(tau);
     solver().orgqr(type_, m, columns, k, count_, q.base(), tau.base(), infos_, workspace_);
     check_finite(q);
-    if (settled_with_infos()) copy(q, operand(2));
+    if (settled()) copy(q, operand(2));
   }
 
   // ---- least squares
