@@ -200,12 +200,18 @@ def table(results: dict[str, dict], out) -> None:
     copy = results["cupy"]["copy"]
     bandwidth = copy["bytes"] / copy["seconds"]
     print(
-        f"Copy bandwidth {bandwidth / 1e12:.2f} TB/s. Milliseconds; ratios are the peer's time over gpushim's.\n",
+        f"Copy bandwidth {bandwidth / 1e12:.2f} TB/s. Milliseconds; ratios are the peer's time over gpushim's.",
         file=out,
     )
-    print("| case | gpushim | CuPy | ratio | jax.jit | ratio | limit | of limit | first | second |", file=out)
+    for library in ("gpushim", "gpushim-xp"):
+        if library in results:
+            table_of(library, results, bandwidth, out)
+
+
+def table_of(library: str, results: dict[str, dict], bandwidth: float, out) -> None:
+    print(f"\n| case | {library} | CuPy | ratio | jax.jit | ratio | limit | of limit | first | second |", file=out)
     print("|---|---|---|---|---|---|---|---|---|---|", file=out)
-    for name, row in results.get("gpushim", results.get("gpushim-xp", {})).items():
+    for name, row in results[library].items():
         mine = row["seconds"]
         cupy = results["cupy"].get(name, {}).get("seconds", float("nan"))
         jax = results.get("jax", {}).get(name, {}).get("seconds", float("nan"))

@@ -66,6 +66,12 @@ Attempt route_inner(const Call& call);
 Attempt route_einsum(const Call& call);  ///< c_einsum
 /// The sum of products over one axis of each, as dot and inner sum: all other dimensions are kept, a's first.
 Attempt contract(const Operand& a, int a_axis, const Operand& b, int b_axis);
+// fft_routes.cpp
+Attempt route_fft2(const Call& call);
+Attempt route_ifft2(const Call& call);
+Attempt route_fftn(const Call& call);
+Attempt route_ifftn(const Call& call);
+Attempt route_rfftn(const Call& call);
 // index_routes.cpp
 Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
 /// The value of an array of one element on the device, as an array like it made where the caller makes arrays.

@@ -27,6 +27,7 @@ class CudaExecutor final : public Executor {
   void arg_reduce(const ArgReduce& reduce, Workspace& workspace) override;
   void matmul(const MatMul& matmul, Workspace& workspace) override;
   void gufunc(const GufuncCall& call, Workspace& workspace) override;  // cuda_linalg.cpp, cuda_fft.cpp
+  void fft_grid(const FftGrid& grid, Workspace& workspace) override;   // cuda_fft.cpp
   SequenceKernels& sequences() override;
   // cuda_index.cpp
   void indexed(const Indexed& work, Workspace& workspace) override;

@@ -80,10 +80,12 @@ const Fft::Entry& Fft::find(const FftPlan& plan) {
   GPUSHIM_FFT(create(&entry.handle));
   try {
     GPUSHIM_FFT(set_auto_allocation(entry.handle, 0));
-    long long n = plan.n;
-    GPUSHIM_FFT(make_plan(entry.handle, 1, &n, &n, plan.in_stride, plan.in_distance, data_type(plan.in), &n,
-                          plan.out_stride, plan.out_distance, data_type(plan.out), plan.batch, &entry.work_bytes,
-                          data_type(is_complex(plan.out) ? plan.out : plan.in)));
+    long long n[FftGrid::kMostDims];
+    std::copy_n(plan.n, plan.rank, n);
+    long long* const layout = plan.rank > 1 ? nullptr : n;  // null: without gaps
+    GPUSHIM_FFT(make_plan(entry.handle, plan.rank, n, layout, plan.in_stride, plan.in_distance, data_type(plan.in),
+                          layout, plan.out_stride, plan.out_distance, data_type(plan.out), plan.batch,
+                          &entry.work_bytes, data_type(is_complex(plan.out) ? plan.out : plan.in)));
     GPUSHIM_FFT(set_stream(entry.handle, library_->stream));
   } catch (...) {
     library_->destroy(entry.handle);
@@ -191,7 +193,7 @@ void CudaExecutor::transform(const GufuncCall& call, Workspace& workspace) {
 
   const auto in_size = static_cast<std::int64_t>(itemsize(in.type)),
              out_size = static_cast<std::int64_t>(itemsize(out.type));
-  FftPlan plan{in.type, out.type, n, 1, 1, 1, 1, 1};
+  FftPlan plan{in.type, out.type, 1, {n}, 1, 1, 1, 1, 1};
   if (in.shape[last] > 1) plan.in_stride = in.strides[last] / in_size;
   if (out.shape[last] > 1) plan.out_stride = out.strides[last] / out_size;
   std::int64_t rounds = 1;
@@ -221,6 +223,36 @@ void CudaExecutor::transform(const GufuncCall& call, Workspace& workspace) {
     run_elements(scaled_copy_program(out, out, factor));
   }
   flag_infinite_lines(call, launcher_);
+}
+
+void CudaExecutor::fft_grid(const FftGrid& grid, Workspace& workspace) {
+  if (fft_ == nullptr) fft_ = std::make_unique<Fft>(launcher_.stream());
+  const GufuncCall& first = grid.passes[0];
+  const GufuncCall::Array &in = first.operands[0], &out = first.operands[2];
+  FftPlan plan{in.type, out.type, grid.n_passes, {}, 1, 0, 1, 0, grid.batch};
+  double factor = 1;
+  std::int64_t points = grid.batch;          // of the result
+  for (int i = 0; i < grid.n_passes; ++i) {  // the first pass is over the last dimension
+    const GufuncCall& pass = grid.passes[i];
+    plan.n[grid.n_passes - 1 - i] = pass.core_sizes[0];
+    points *= pass.operands[2].core_shape[0];
+    factor *= pass.scalar;
+  }
+  plan.in_distance = plan.out_distance = points / grid.batch;
+  if (in.type != out.type) plan.in_distance = plan.in_distance / out.core_shape[0] * in.core_shape[0];
+  gpu::DevicePtr from = in.base;
+  if (from % itemsize(out.type) != 0) {  // cuFFT wants real numbers aligned like complex ones
+    const std::size_t bytes = static_cast<std::size_t>(plan.in_distance * grid.batch) * itemsize(in.type);
+    from = workspace.allocate(bytes);
+    launcher_.device().copy(from, in.base, bytes);
+  }
+  launcher_.begin_library_call("cufft");
+  fft_->run(plan, from, out.base, first.inverse, workspace);
+  if (factor != 1) {
+    const Strided all{out.base, out.type, 1, {points}, {static_cast<std::int64_t>(itemsize(out.type))}};
+    run_elements(scaled_copy_program(all, all, factor));
+  }
+  flag_infinite_lines(first, launcher_);
 }
 
 }  // namespace gpushim::kernels

@@ -6,13 +6,16 @@
 #include <memory>
 
 #include "kernels/executor.h"
+#include "kernels/gufunc.h"
 
 namespace gpushim::kernels {
 
-/// One-dimensional transforms, many at once, in cuFFT's terms: strides and distances in elements.
+/// Transforms, many at once, in cuFFT's terms: strides and distances in elements. Those of several dimensions are over
+/// arrays that lie one after the other without gaps.
 struct FftPlan {
   DType in, out;
-  std::int64_t n;
+  int rank;
+  std::int64_t n[FftGrid::kMostDims];
   std::int64_t in_stride, in_distance, out_stride, out_distance, batch;
   bool operator==(const FftPlan&) const = default;
 };

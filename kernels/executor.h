@@ -23,6 +23,7 @@ class Workspace {
 
 class Executor;
 struct GufuncCall;
+struct FftGrid;
 class SequenceKernels;
 
 /// Work that is not a program. Whoever runs it has bound memory to it, and gives the device addresses in the order of
@@ -103,6 +104,7 @@ class Executor {
   virtual void arg_reduce(const ArgReduce& reduce, Workspace& workspace) = 0;
   virtual void matmul(const MatMul& matmul, Workspace& workspace) = 0;
   virtual void gufunc(const GufuncCall& call, Workspace& workspace) = 0;  ///< gufunc.h
+  virtual void fft_grid(const FftGrid& grid, Workspace& workspace) = 0;   ///< gufunc.h
   virtual SequenceKernels& sequences() = 0;                               ///< sequence.h; asked for before each task
   virtual void indexed(const Indexed& work, Workspace& workspace) = 0;
   virtual void fold_at(const FoldAt& work, Workspace& workspace) = 0;

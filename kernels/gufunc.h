@@ -1,4 +1,4 @@
-// Calls of NumPy's generalised ufuncs for linear algebra and FFTs. Host code.
+// Calls of NumPy's generalised ufuncs for linear algebra and FFTs, and FFTs over several dimensions. Host code.
 //
 // A call works on a stack of small problems: each operand has the dimensions of the stack, which broadcast, and core
 // dimensions of its own. The host executor runs NumPy's inner loop, a plain C function; the CUDA executor calls
@@ -80,6 +80,24 @@ struct GufuncCall final : Task {
       if (!operands[i].is_scalar) operands[i].base = *addresses++;
     }
     executor.gufunc(*this, workspace);
+  }
+};
+
+/// A transform over the last dimensions of contiguous arrays. The passes are what NumPy would call, from the last
+/// dimension to the first: from the input to the result, then each in place. cuFFT does all of them as one.
+struct FftGrid final : Task {
+  static constexpr int kMostDims = 3;
+
+  GufuncCall passes[kMostDims];  ///< kFft, or first kRfft
+  int n_passes;
+  std::int64_t batch;
+
+  void run(Executor& executor, Workspace& workspace, const gpu::DevicePtr* addresses) override {
+    for (int i = 0; i < n_passes; ++i) {
+      passes[i].operands[0].base = addresses[i > 0];
+      passes[i].operands[2].base = addresses[1];
+    }
+    executor.fft_grid(*this, workspace);
   }
 };
 

@@ -2,6 +2,7 @@
 #include "kernels/host_executor.h"
 
 #include "gpu/error.h"
+#include "kernels/gufunc.h"
 #include "kernels/row_program.h"
 #include "kernels/sequence.h"
 
@@ -51,6 +52,10 @@ class HostExecutor final : public Executor {
   void gufunc(const GufuncCall& call, Workspace&) override {
     check_injection("gufunc");
     run_gufunc(call);
+  }
+  void fft_grid(const FftGrid& grid, Workspace&) override {
+    check_injection("fft_grid");
+    for (int i = 0; i < grid.n_passes; ++i) run_gufunc(grid.passes[i]);
   }
   SequenceKernels& sequences() override {
     check_injection("sequence");

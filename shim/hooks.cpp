@@ -668,7 +668,7 @@ struct DispatcherHook {
                }});
   }
 
-  [[gnu::cold]] static bool install(PyObject* module, const char* attribute, Route r) {
+  [[gnu::cold]] static bool install(PyObject* module, const char* attribute, const char* name, Route r) {
     auto function = compat::steal(PyObject_GetAttrString(module, attribute));
     PyTypeObject* type = function ? Py_TYPE(function.get()) : nullptr;
     if (!type || std::strcmp(type->tp_name, "numpy._ArrayFunctionDispatcher") != 0 || type->tp_vectorcall_offset <= 0) {
@@ -678,9 +678,9 @@ struct DispatcherHook {
     auto* slot =
         reinterpret_cast<vectorcallfunc*>(reinterpret_cast<char*>(function.get()) + type->tp_vectorcall_offset);
     route = r;
-    if (!row) row = &dispatch::register_function(attribute);
+    if (!row) row = &dispatch::register_function(name);
     if (*slot == hook) return true;
-    original = patches().swap(slot, static_cast<vectorcallfunc>(hook), attribute);
+    original = patches().swap(slot, static_cast<vectorcallfunc>(hook), name);
     return true;
   }
 };
@@ -938,6 +938,15 @@ PyObject* fallback_error() noexcept {
 bool install_late_hooks() {
   install_gufuncs("numpy.linalg._umath_linalg", "linalg.");
   install_gufuncs(kFftModule, "fft.");
+  if (auto fft = imported_module(kFftFunctions)) {
+    if (!DispatcherHook<1>::install(fft.get(), "fft2", "fft.fft2", dispatch::route_fft2) ||
+        !DispatcherHook<2>::install(fft.get(), "ifft2", "fft.ifft2", dispatch::route_ifft2) ||
+        !DispatcherHook<3>::install(fft.get(), "fftn", "fft.fftn", dispatch::route_fftn) ||
+        !DispatcherHook<4>::install(fft.get(), "ifftn", "fft.ifftn", dispatch::route_ifftn) ||
+        !DispatcherHook<5>::install(fft.get(), "rfftn", "fft.rfftn", dispatch::route_rfftn)) {
+      return false;
+    }
+  }
   // In the middle of a module's import its type is not there yet: the import's end comes back here.
   auto generator = attribute_of(imported_module(kGeneratorModule), "Generator");
   auto random_state = attribute_of(imported_module(kRandomStateModule), "RandomState");
@@ -952,7 +961,8 @@ bool install_hooks() {
   }
   if (!install_late_hooks()) return false;
   auto numpy = compat::steal(PyImport_ImportModule("numpy"));
-  if (!numpy || !DispatcherHook<0>::install(numpy.get(), "histogram", dispatch::route_histogram)) return false;
+  if (!numpy || !DispatcherHook<0>::install(numpy.get(), "histogram", "histogram", dispatch::route_histogram))
+    return false;
   if (!g_getitem_row) {
     g_getitem_row = &dispatch::register_function("ndarray.__getitem__");
     g_setitem_row = &dispatch::register_function("ndarray.__setitem__");

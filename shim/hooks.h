@@ -13,6 +13,7 @@ namespace gpushim::shim {
 [[gnu::cold]] bool install_late_hooks();
 /// Their names.
 inline constexpr const char* kFftModule = "numpy.fft._pocketfft_umath";
+inline constexpr const char* kFftFunctions = "numpy.fft._pocketfft";
 inline constexpr const char* kGeneratorModule = "numpy.random._generator";
 inline constexpr const char* kRandomStateModule = "numpy.random.mtrand";
 /// Puts every pointer back that still is ours.

@@ -394,7 +394,7 @@ PyMODINIT_FUNC PyInit__shim() {
     return nullptr;
   }
   Py_DECREF(reasons);
-  PyObject* late = Py_BuildValue("(sss)", kFftModule, kGeneratorModule, kRandomStateModule);
+  PyObject* late = Py_BuildValue("(ssss)", kFftModule, kFftFunctions, kGeneratorModule, kRandomStateModule);
   const int added = late ? PyModule_AddObjectRef(module, "LATE_MODULES", late) : -1;
   Py_XDECREF(late);
   if (added < 0) {

@@ -87,6 +87,80 @@ def test_several_axes(name, data):
     check(lambda a: getattr(np.fft, name)(a, s=(4, 5), axes=axes, norm=norm), a)
 
 
+def grid_calls():
+    rows = gpushim._shim.stats()["functions"]
+    return sum(row["device_calls"] for row in rows if row["name"] in {f"fft.{name}" for name in MANY})
+
+
+@pytest.mark.parametrize("name", ["fft2", "ifft2", "rfft2", "fftn", "ifftn", "rfftn"])
+@quick
+@given(data=st.data())
+def test_the_last_axes_are_one_transform(name, data):
+    rng = np.random.default_rng(data.draw(st.integers(0, 10**6)))
+    ndim = data.draw(st.integers(2, 4))
+    shape = tuple(data.draw(st.sampled_from([1, 2, 3, 8, 15, 32])) for _ in range(ndim))
+    with gpushim.disabled():
+        a = matrix(rng, shape, data.draw(st.sampled_from(["f4", "f8"] if name in REAL else ["c8", "c16"])))
+        if data.draw(st.booleans()):  # reals that are not aligned like complex numbers
+            a = np.concatenate([a.ravel()[:1], a.ravel()])[1:].reshape(shape)
+    n_axes = data.draw(st.integers(2, min(ndim, 3)))
+    keywords = {"norm": data.draw(st.sampled_from([None, "backward", "ortho", "forward"]))}
+    if name[-1] == "2" and n_axes == 2:
+        keywords |= data.draw(st.sampled_from([{}, {"s": None}, {"axes": (-2, -1)}]))
+    elif n_axes == ndim:
+        keywords |= data.draw(st.sampled_from([{"axes": None}, {"axes": range(ndim)}, {"axes": list(range(-ndim, 0))}]))
+    else:
+        keywords["axes"] = tuple(range(ndim - n_axes, ndim))
+    if isinstance(keywords.get("axes"), range):
+        keywords["axes"] = tuple(keywords["axes"])
+    before = grid_calls()
+    check(lambda a: getattr(np.fft, name)(a, **keywords), a)
+    assert grid_calls() > before
+
+
+@pytest.mark.parametrize(
+    "keywords",
+    [{"s": (4, 5)}, {"axes": (1, 0)}, {"axes": (0, 0)}, {"axes": (0, 3)}, {"axes": ()}, {"axes": 1}, {"axes": (1.0, 0)},
+     {"norm": "none"}, {"norm": 1}, {"norm": "ORTHO"}, {"s": (0, 1)}, {"wrong": 1}, {"axes": (0,)}, {"out": "out"}],
+)  # fmt: skip
+@pytest.mark.parametrize("name", MANY)
+def test_other_transforms_of_several_axes_are_numpys(name, keywords):
+    with gpushim.disabled():
+        a = matrix(np.random.default_rng(5), (6, 8), "f8" if name in REAL else "c16")
+        keywords = {key: np.zeros((6, 5), "c16") if value == "out" else value for key, value in keywords.items()}
+    check(lambda a: getattr(np.fft, name)(a, **keywords), a, accelerated=False)
+
+
+def test_transforms_of_several_axes_that_are_asked_for_otherwise():
+    with gpushim.disabled():
+        a = matrix(np.random.default_rng(6), (6, 8), "f8")
+        many = matrix(np.random.default_rng(6), (2, 2, 3, 2, 2), "c16")
+    check(lambda a: np.fft.rfft2(a=a), a)
+    check(lambda a: np.fft.rfft2(a.T), a)
+    check(lambda a: np.fft.rfft2(a[::2]), a)
+    check(lambda a: np.fft.rfft2(a[:, ::-1]), a)
+    check(lambda a: np.fft.rfftn(a, None, None, "ortho"), a)
+    check(lambda a: np.fft.fft2(a), a)  # complex of real numbers
+    check(lambda a: np.fft.fft2(a.astype("f2")), a)
+    check(lambda a: np.fft.rfft2(a[0]), a, accelerated=False)  # one dimension only
+    check(lambda a: np.fft.rfft2(a[:0]), a, accelerated=False)
+    check(lambda a: np.fft.fftn(a), many)
+    check(lambda a: np.fft.fftn(a, axes=(2, 3, 4)), many)
+    assert type(np.fft.fftn(np.ma.masked_array(many))) is np.ndarray
+    with np.errstate(all="raise"):
+        check(lambda a: np.fft.rfft2(a), a, accelerated=False)
+
+
+@pytest.mark.skipif(DEVICE == "cuda", reason="NaN or infinite, warned or not: that is the algorithm's")
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_not_finite_in_several_axes(bad):
+    with gpushim.disabled():
+        a = np.arange(12.0).reshape(3, 4)
+        a[1, 2] = bad
+    check(lambda a: np.fft.rfft2(a), a)
+    check(lambda a: np.fft.fft2(a + 0j), a)
+
+
 @pytest.mark.parametrize("kind", ["C", "F", "single", "strided", "same", "overlap"])
 def test_out(kind):
     def body(a, out):
