@@ -628,7 +628,7 @@ Attempt route_count_nonzero(const Call& call) {
   Reason reason;
   if (!truth.read(call, 1, &reason)) return Attempt::fallback(reason);
   const std::int64_t count = count_true(truth.mask);
-  if (compat::numpy_version() < 203) return Attempt::success(PyLong_FromLongLong(count));
+  if (!compat::counts_in_numpy_integers()) return Attempt::success(PyLong_FromLongLong(count));
   const npy_intp value = count;
   PyArray_Descr* descr = descriptor_of(DType::kI64);
   return Attempt::success(PyArray_Scalar(const_cast<npy_intp*>(&value), descr, nullptr));

@@ -184,7 +184,7 @@ Attempt route_bincount(const Call& call) {
   if (!PyArray_CheckExact(slot[0])) return Attempt::fallback(Reason::subclass);
   if (!read_input(slot[0], &list, &reason)) return Attempt::fallback(reason);
   if (!list.is_array() || list.ndim != 1 || list.dtype > DType::kU64 ||
-      (list.dtype == DType::kU64 && compat::numpy_version() < 202)) {
+      (list.dtype == DType::kU64 && !compat::bincount_takes_uint64())) {
     return Attempt::fallback(Reason::value);
   }
   bool weighted = !is_none(slot[1]);

@@ -112,7 +112,7 @@ Attempt route_reshape(const Call& call) {
   char order = 'C';
   for (Py_ssize_t k = 0; k < call.n_keywords(); ++k) {
     const char* name = call.keyword(k);
-    const bool is_copy = name && std::strcmp(name, "copy") == 0 && compat::numpy_version() >= 201;
+    const bool is_copy = name && std::strcmp(name, "copy") == 0 && compat::reshape_and_asanyarray_know_copy();
     if (is_copy && call.keyword_value(k) == Py_None) continue;
     if (!name || std::strcmp(name, "order") != 0 || !read_order(call.keyword_value(k), 'C', &order) || order == 'K') {
       return Attempt::fallback(Reason::kwarg);
@@ -165,8 +165,7 @@ Attempt route_asarray(const Call& call) {
       (slot[4] && slot[4] != Py_None && slot[4] != Py_True) || !read_order(slot[2], 'K', &order)) {
     return Attempt::fallback(Reason::kwarg);
   }
-  if ((slot[3] || slot[4]) && compat::numpy_version() < 201)
-    return Attempt::fallback(Reason::kwarg);  // asanyarray's are new
+  if ((slot[3] || slot[4]) && !compat::reshape_and_asanyarray_know_copy()) return Attempt::fallback(Reason::kwarg);
   if (!read_array(slot[0], &self, &reason)) return Attempt::fallback(reason);
   const int type_num = as_type_num(slot[1]);
   if (type_num == -2) return Attempt::fallback(Reason::dtype);

@@ -58,7 +58,7 @@ bool as_kind(PyObject* kind, PyObject* stable, PyObject* descending, bool* is_st
   static constexpr const char* stable_names[] = {"stable", "mergesort", nullptr};
   static constexpr const char* other_names[] = {"quicksort", "heapsort", nullptr};
   if (!as_flag(stable, false, is_stable) || !as_flag(descending, false, is_descending)) return false;
-  if (descending && compat::numpy_version() < 205) return false;
+  if (descending && !compat::sort_knows_descending()) return false;
   if (is_none(kind)) return true;
   if (!is_none(stable) || !is_none(descending)) return false;
   *is_stable = text_is(kind, stable_names);

@@ -185,7 +185,7 @@ void Memory::Impl::lose(Block* block, const char* why) noexcept {
 }
 
 void Memory::Impl::throw_if_lost(const Block* block) {
-  if (block->lost) throw ValueLost("the device failed, and the array's values are lost");
+  if (block->lost) throw ValueLost();
 }
 
 bool Memory::Impl::protect(Block* block, Protection want) noexcept {

@@ -18,7 +18,8 @@ struct OutOfMemory : DeviceError {
 
 /// The device failed while it alone held an array's values.
 struct ValueLost : DeviceError {
-  using DeviceError::DeviceError;
+  static constexpr const char* kText = "the device failed, and the array's values are lost";
+  ValueLost() : DeviceError(kText) {}
 };
 
 /// No usable device: the text is one line for the user.

@@ -118,7 +118,7 @@ bool read_device(PyObject* object, dlpack::Device* device) {
 }
 
 PyObject* export_by_numpy(PyObject* array, const Request& r) {
-  if (compat::numpy_version() < 201) {  // knows no keywords and never copies
+  if (!compat::dlpack_knows_copy()) {
     const int copies = r.copy == Py_None ? 0 : PyObject_IsTrue(r.copy);
     if (copies < 0) return nullptr;
     PyRef source =

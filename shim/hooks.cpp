@@ -94,7 +94,7 @@ bool any_interesting(PyObject* const* args, Py_ssize_t n) noexcept {
 }
 
 PyObject* raise_lost() noexcept {
-  PyErr_SetString(PyExc_RuntimeError, "gpushim: the device failed, and the array's values are lost");
+  PyErr_Format(PyExc_RuntimeError, "gpushim: %s", gpu::ValueLost::kText);
   return nullptr;
 }
 

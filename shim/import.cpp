@@ -189,7 +189,7 @@ PyRef import_by_numpy(PyObject* object, PyObject* copy) {
   PyRef function = steal(numpy ? PyObject_GetAttrString(numpy.get(), "from_dlpack") : nullptr);
   PyRef positional = steal(Py_BuildValue("(O)", object)), keywords = steal(Py_BuildValue("{sO}", "copy", copy));
   if (!function || !positional || !keywords) return {};
-  const bool knows_copy = compat::numpy_version() >= 201;
+  const bool knows_copy = compat::dlpack_knows_copy();
   PyRef array = steal(PyObject_Call(function.get(), positional.get(), knows_copy ? keywords.get() : nullptr));
   if (!knows_copy && copy == Py_True) array = new_copy(std::move(array));
   // The CPU's memory can't be shared with a CUDA device.

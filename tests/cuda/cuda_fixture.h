@@ -78,7 +78,8 @@ class Case {
   int constant(const void* value, std::size_t size);
   void add(Instruction instruction);
 
-  /// Runs both; results of operand i in host_bytes(i), cuda_bytes(i). A case of another process's share has the host's in both.
+  /// Runs both; results of operand i in host_bytes(i), cuda_bytes(i). A case of another process's share has the host's
+  /// in both.
   void run();
   const Bytes& host_bytes(int i) const { return host_[static_cast<std::size_t>(i)]; }
   const Bytes& cuda_bytes(int i) const { return cuda_[static_cast<std::size_t>(i)]; }
@@ -95,8 +96,9 @@ class Case {
   std::uint32_t host_flags_ = 0, cuda_flags_ = 0;
 };
 
-/// Whether this process runs the next case on the GPU. GPUSHIM_TEST_SHARE=K/N leaves it every N-th case, from the K-th (0 is
-/// the first): compute-sanitizer takes minutes for what takes seconds without it, and N processes have N processors.
+/// Whether this process runs the next case on the GPU. GPUSHIM_TEST_SHARE=K/N leaves it every N-th case, from the K-th
+/// (0 is the first): compute-sanitizer takes minutes for what takes seconds without it, and N processes have N
+/// processors.
 bool next_case_is_ours();
 
 /// Byte strides of a C-contiguous array.
