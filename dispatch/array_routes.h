@@ -74,7 +74,7 @@ Attempt route_ifftn(const Call& call);
 Attempt route_rfftn(const Call& call);
 // index_routes.cpp
 Attempt fetch_item(PyObject* array, PyObject* key);  ///< a[i], a[i, j] of one element
-/// The value of an array of one element on the device, as an array like it made where the caller makes arrays.
+/// The value of an exact array of one element on the device, as an array like it made where the caller makes arrays.
 Attempt fetch_one(PyObject* array);
 Attempt assign_item(PyObject* array, PyObject* key, PyObject* value);
 Attempt route_item(const Call& call);                 ///< ndarray.item()

@@ -5,14 +5,13 @@
 // plan. Whatever else is asked for (`s`, `out`, other axes, other layouts, a real result) stays with NumPy's own
 // Python, whose calls come here one by one.
 #include <cmath>
-#include <cstring>
 
 #include "dispatch/array_routes.h"
+#include "dispatch/dense.h"
 #include "dispatch/fp_status.h"
 #include "dispatch/gufunc_route.h"
 #include "dispatch/placement.h"
 #include "dispatch/recorder.h"
-#include "dispatch/results.h"
 
 namespace gpushim::dispatch {
 
@@ -24,37 +23,48 @@ namespace {
 
 constexpr int kMost = FftGrid::kMostDims;
 
-/// numpy.fft's gufunc of that name, kept; null when this NumPy has none.
-PyUFuncObject* fft_gufunc(const char* name) {
-  static PyObject* module = PyImport_ImportModule("numpy.fft._pocketfft_umath");
-  PyObject* ufunc = module ? PyObject_GetAttrString(module, name) : nullptr;
-  if (ufunc && PyObject_TypeCheck(ufunc, &PyUFunc_Type)) return reinterpret_cast<PyUFuncObject*>(ufunc);
-  PyErr_Clear();
-  Py_XDECREF(ufunc);
-  return nullptr;
+/// A gufunc of numpy.fft. It is looked up once, and lives as long as the process.
+struct FftGufunc {
+  const char* name;
+  PyUFuncObject* ufunc;
+  GufuncEntry entry;
+};
+
+/// The gufunc of that number in the table (guarded by the GIL); null when this NumPy has none.
+enum { kForward, kBackward, kRealEven, kRealOdd };
+const FftGufunc* find_gufunc(int which) {
+  static FftGufunc all[] = {{"fft", {}, {}}, {"ifft", {}, {}}, {"rfft_n_even", {}, {}}, {"rfft_n_odd", {}, {}}};
+  FftGufunc& found = all[which];
+  if (found.ufunc) return &found;
+  auto module = compat::steal(PyImport_ImportModule("numpy.fft._pocketfft_umath"));
+  auto ufunc = compat::steal(module ? PyObject_GetAttrString(module.get(), found.name) : nullptr);
+  if (!ufunc || !PyObject_TypeCheck(ufunc.get(), &PyUFunc_Type) ||
+      reinterpret_cast<PyUFuncObject*>(ufunc.get())->nargs != 3 || !describe_gufunc(found.name, &found.entry)) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  found.ufunc = reinterpret_cast<PyUFuncObject*>(ufunc.release());
+  return &found;
 }
 
-/// What NumPy multiplies a pass over n points with: norm= by name. False when NumPy must judge it.
-bool factor_of(PyObject* norm, bool inverse, std::int64_t n, bool is_single, double* factor) {
-  enum { kOne, kRoot, kAll } kind = inverse ? kAll : kOne;
-  if (norm && norm != Py_None) {
-    if (!PyUnicode_Check(norm)) return false;
-    if (PyUnicode_CompareWithASCIIString(norm, "ortho") == 0) {
-      kind = kRoot;
-    } else if (PyUnicode_CompareWithASCIIString(norm, "forward") == 0) {
-      kind = inverse ? kOne : kAll;
-    } else if (PyUnicode_CompareWithASCIIString(norm, "backward") != 0) {
-      return false;
-    }
-  }
-  const auto points = static_cast<double>(n);
-  if (is_single) {  // in the type of the values, as NumPy computes it
-    const auto single = static_cast<float>(points);
-    *factor = kind == kOne ? 1 : 1 / (kind == kRoot ? std::sqrt(single) : single);
-  } else {
-    *factor = kind == kOne ? 1 : 1 / (kind == kRoot ? std::sqrt(points) : points);
-  }
-  return true;
+/// What norm= multiplies a pass over n points with: 1, 1 / sqrt(n) or 1 / n.
+enum class Norm { kOne, kRoot, kAll };
+
+/// False when NumPy must judge it.
+bool read_norm(PyObject* norm, bool inverse, Norm* out) {
+  *out = inverse ? Norm::kAll : Norm::kOne;
+  if (!norm || norm == Py_None) return true;
+  if (!PyUnicode_Check(norm)) return false;
+  if (PyUnicode_CompareWithASCIIString(norm, "backward") == 0) return true;
+  *out = PyUnicode_CompareWithASCIIString(norm, "ortho") == 0 ? Norm::kRoot : inverse ? Norm::kOne : Norm::kAll;
+  return *out == Norm::kRoot || PyUnicode_CompareWithASCIIString(norm, "forward") == 0;
+}
+
+/// In the type of the values, as NumPy computes it.
+template <class Real>
+double factor_of(Norm norm, std::int64_t n) {
+  const auto points = static_cast<Real>(n);
+  return norm == Norm::kOne ? Real(1) : Real(1) / (norm == Norm::kRoot ? std::sqrt(points) : points);
 }
 
 /// How many of the last dimensions axes= names, all of them and in their order; 0 for anything else.
@@ -73,62 +83,50 @@ int last_axes(PyObject* axes, int ndim) {
   return n;
 }
 
-bool is_contiguous(const Operand& array) noexcept {
-  auto stride = static_cast<std::int64_t>(kernels::itemsize(array.dtype));
-  for (int d = array.ndim; d-- > 0; stride *= array.shape[d]) {
-    if (array.strides[d] != stride && array.shape[d] != 1) return false;
-  }
-  return true;
-}
+/// An array in C order.
+struct Side {
+  DType type;
+  const std::int64_t* shape;
+};
 
-/// The gufunc's loop from `in` to `out`, with a factor of real numbers; -1 when it has none.
-int find_loop(const PyUFuncObject* ufunc, DType in, DType out) noexcept {
-  for (int i = 0; i < ufunc->ntypes; ++i) {
-    const char* types = ufunc->types + std::ptrdiff_t{i} * ufunc->nargs;
-    DType type[3];
-    if (to_dtype(types[0], &type[0]) && to_dtype(types[1], &type[1]) && to_dtype(types[2], &type[2]) && type[0] == in &&
-        type[1] == kernels::real_of(out) && type[2] == out)
-      return i;
-  }
-  return -1;
-}
-
-/// The pass over dimension `axis` of arrays in C order. Their shapes differ there alone, if at all.
-bool make_pass(const char* name, compat::ErrorMask mask, const std::int64_t* in_shape, DType in,
-               const std::int64_t* out_shape, DType out, int ndim, int axis, PyObject* norm, GufuncCall* pass) {
-  static const GufuncEntry none{};
-  GufuncEntry entry = none;
-  PyUFuncObject* ufunc = fft_gufunc(name);  // never freed: as long as the process
-  if (!ufunc || ufunc->nargs != 3 || !describe_gufunc(name, &entry)) return false;
-  const int loop = find_loop(ufunc, in, out);
+/// The pass over dimension `axis`, where alone the two shapes may differ.
+bool make_pass(int which, compat::ErrorMask mask, const Side& in, const Side& out, int ndim, int axis, Norm norm,
+               GufuncCall* pass) {
+  const FftGufunc* gufunc = find_gufunc(which);
+  if (!gufunc) return false;
+  const PyUFuncObject* ufunc = gufunc->ufunc;
+  const DType real = kernels::real_of(out.type);
+  const DType types[] = {in.type, real, out.type};
+  char wanted[3];
+  for (int i = 0; i < 3; ++i) wanted[i] = static_cast<char>(descriptor_of(types[i])->type_num);
+  const int loop = loop_with_types(ufunc, wanted);
   if (loop < 0) return false;
   *pass = {};
-  pass->kind = entry.kind;
-  pass->inverse = entry.inverse;
-  pass->odd = entry.odd;
+  pass->kind = gufunc->entry.kind;
+  pass->inverse = gufunc->entry.inverse;
+  pass->odd = gufunc->entry.odd;
   pass->n_operands = 3;
   pass->n_core_sizes = 2;
-  pass->core_sizes[0] = in_shape[axis];
-  pass->core_sizes[1] = out_shape[axis];
-  if (!factor_of(norm, entry.inverse, in_shape[axis], kernels::real_of(out) == DType::kF32, &pass->scalar))
-    return false;
+  pass->core_sizes[0] = in.shape[axis];
+  pass->core_sizes[1] = out.shape[axis];
+  pass->scalar = real == DType::kF32 ? factor_of<float>(norm, in.shape[axis]) : factor_of<double>(norm, in.shape[axis]);
   pass->batch_ndim = 2;  // what comes before the axis, and what comes after it
   pass->batch_shape[0] = pass->batch_shape[1] = 1;
   for (int d = 0; d < ndim; ++d) {
-    if (d != axis) pass->batch_shape[d > axis] *= in_shape[d];
+    if (d != axis) pass->batch_shape[d > axis] *= in.shape[d];
   }
-  const auto describe = [&](GufuncCall::Array* array, DType type, std::int64_t points) {
-    const auto size = static_cast<std::int64_t>(kernels::itemsize(type));
-    array->type = type;
+  const auto describe = [&](GufuncCall::Array* array, const Side& side) {
+    const auto size = static_cast<std::int64_t>(kernels::itemsize(side.type));
+    array->type = side.type;
     array->core_ndim = 1;
-    array->core_shape[0] = points;
+    array->core_shape[0] = side.shape[axis];
     array->core_strides[0] = pass->batch_shape[1] * size;
-    array->batch[0] = points * pass->batch_shape[1] * size;
+    array->batch[0] = side.shape[axis] * pass->batch_shape[1] * size;
     array->batch[1] = size;
   };
-  describe(&pass->operands[0], in, in_shape[axis]);
-  describe(&pass->operands[2], out, out_shape[axis]);
-  pass->operands[1].type = kernels::real_of(out);
+  describe(&pass->operands[0], in);
+  describe(&pass->operands[2], out);
+  pass->operands[1].type = real;
   pass->operands[1].is_scalar = true;
   pass->host_loop = reinterpret_cast<GufuncCall::HostLoop>(ufunc->functions[loop]);
   pass->host_data = ufunc->data ? ufunc->data[loop] : nullptr;
@@ -150,8 +148,10 @@ Attempt transform(const Call& call, bool real, bool inverse, bool two) {
   const bool fits = real ? a.dtype == DType::kF32 || a.dtype == DType::kF64 : kernels::is_complex(a.dtype);
   if (!fits) return Attempt::fallback(Reason::dtype);
   const int n_axes = !slot[2] && two ? std::min(a.ndim, 2) : last_axes(slot[2], a.ndim);
-  if (n_axes < 2 || n_axes > kMost || !is_contiguous(a)) return Attempt::fallback(Reason::layout);
+  if (n_axes < 2 || n_axes > kMost || !is_dense(a)) return Attempt::fallback(Reason::layout);
   if (a.size() == 0) return Attempt::fallback(Reason::empty);
+  Norm norm;
+  if (!read_norm(slot[3], inverse, &norm)) return Attempt::fallback(Reason::value);
   const Operand* all[] = {&a};
   const DType type = !real ? a.dtype : a.dtype == DType::kF32 ? DType::kC64 : DType::kC128;
   const Work work{a.size(), a.size() * static_cast<std::int64_t>(kernels::itemsize(type)), 15.0 * n_axes};
@@ -163,17 +163,15 @@ Attempt transform(const Call& call, bool real, bool inverse, bool two) {
   std::int64_t shape[kMaxArrayDims];
   std::copy_n(a.shape, a.ndim, shape);
   if (real) shape[last] = a.shape[last] / 2 + 1;
+  const Side given{a.dtype, a.shape}, result{type, shape};
   FftGrid grid{};
   grid.n_passes = n_axes;
   grid.batch = 1;
   for (int d = 0; d < a.ndim - n_axes; ++d) grid.batch *= a.shape[d];
   for (int i = 0; i < n_axes; ++i) {
-    const char* name = inverse                  ? "ifft"
-                       : i > 0 || !real         ? "fft"
-                       : a.shape[last] % 2 == 0 ? "rfft_n_even"
-                                                : "rfft_n_odd";
-    if (!make_pass(name, mask, i == 0 ? a.shape : shape, i == 0 ? a.dtype : type, shape, type, a.ndim, last - i,
-                   slot[3], &grid.passes[i]))
+    const bool halves = i == 0 && real;
+    const int which = inverse ? kBackward : !halves ? kForward : a.shape[last] % 2 == 0 ? kRealEven : kRealOdd;
+    if (!make_pass(which, mask, i == 0 ? given : result, result, a.ndim, last - i, norm, &grid.passes[i]))
       return Attempt::fallback(Reason::value);
   }
   NewArray made = new_result(descriptor_of(type), a.ndim, shape);

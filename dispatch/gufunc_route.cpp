@@ -71,6 +71,15 @@ bool describe_gufunc(const char* name, GufuncEntry* entry) noexcept {
   return false;
 }
 
+int loop_with_types(const PyUFuncObject* ufunc, const char* types) noexcept {
+  for (int i = 0; i < ufunc->ntypes; ++i) {
+    if (std::memcmp(ufunc->types + std::ptrdiff_t{i} * ufunc->nargs, types, static_cast<std::size_t>(ufunc->nargs)) ==
+        0)
+      return i;
+  }
+  return -1;
+}
+
 namespace {
 
 constexpr int kMost = GufuncCall::kMaxOperands;
@@ -144,12 +153,7 @@ int find_loop(PyUFuncObject* ufunc, const Arguments& arguments, const Operand* o
     if (!loop.valid) return -1;
     for (int i = 0; i < ufunc->nargs; ++i) wanted[i] = static_cast<char>(loop.descriptors[i]->type_num);
   }
-  for (int i = 0; i < ufunc->ntypes; ++i) {
-    if (std::memcmp(ufunc->types + std::ptrdiff_t{i} * ufunc->nargs, wanted, static_cast<std::size_t>(ufunc->nargs)) ==
-        0)
-      return i;
-  }
-  return -1;
+  return loop_with_types(ufunc, wanted);
 }
 
 /// Moves the axis that axes= names for operand i to the end.

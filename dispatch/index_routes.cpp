@@ -110,8 +110,7 @@ Attempt fetch_item(PyObject* object, PyObject* key) {
 
 Attempt fetch_one(PyObject* object) {
   auto* array = reinterpret_cast<PyArrayObject*>(object);
-  if (!PyArray_CheckExact(object) || PyArray_SIZE(array) != 1 || !interesting_array(object, 1))
-    return Attempt::fallback(Reason::trivial);
+  if (PyArray_SIZE(array) != 1 || !interesting_array(object, 1)) return Attempt::fallback(Reason::trivial);
   auto made = compat::steal(PyArray_NewLikeArray(array, NPY_KEEPORDER, nullptr, 0));
   if (!made) return Attempt::success(nullptr);
   const auto bytes = static_cast<std::size_t>(PyArray_ITEMSIZE(array));

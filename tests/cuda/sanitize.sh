@@ -6,7 +6,7 @@
 # bounds the run; LOGS is where each process's log goes. Fails when a process finds something, fails, or does not end in time.
 set -u
 tool=${1:-racecheck}
-tests=${CUDA_TESTS:-build-cuda/tests/cuda/cuda_tests}
+tests=${CUDA_TESTS:?names the test binary}
 processes=${PROCESSES:-$(nproc)}
 logs=${LOGS:-$(mktemp -d)}
 export GTEST_FILTER=${GTEST_FILTER:--*Ops.*:*JitCasts*:*JitLayouts*:*JitRandom*:*MoreThanTwoToThe31*}

@@ -197,9 +197,8 @@ def test_bincount(data):
         integers = "bBhHiIlL" if np.lib.NumpyVersion(np.__version__) >= "2.2.0" else "bBhHiIl"
         x = rng.integers(0, bins, n).astype(data.draw(st.sampled_from(integers)))
         weights = rng.normal(size=n).astype(data.draw(st.sampled_from("?bBhHiIlLefd")))
-        if (
-            n > 2048
-        ):  # bins of more elements than that are summed in another order: no cancellation, and the ulps are few
+        # Bins of more than 2048 elements are summed in another order: without cancellation the ulps are few.
+        if n > 2048:
             weights = np.abs(weights)
     least = data.draw(st.sampled_from([0, 3, 150]))
     check(lambda x: np.bincount(x, minlength=least), x)
