@@ -56,10 +56,12 @@ class CudaExecutor final : public Executor {
   void launch_scan(Code& code, const ScanWork& work);
 
   // cuda_matmul.cpp
+  Blas& blas();  ///< opened at the first use, as the other libraries are
   void multiply_batches(const MatMul& matmul, Workspace& workspace);
   void multiply_floats(const MatMul& matmul, Workspace& workspace);
 
   // cuda_fft.cpp
+  Fft& fft();
   void transform(const GufuncCall& call, Workspace& workspace);
   friend class LinearAlgebra;  // cuda_linalg.cpp
 

@@ -159,8 +159,12 @@ Program zero_imaginary(const Strided& lines, std::int64_t point) {
 
 }  // namespace
 
-void CudaExecutor::transform(const GufuncCall& call, Workspace& workspace) {
+Fft& CudaExecutor::fft() {
   if (fft_ == nullptr) fft_ = std::make_unique<Fft>(launcher_.stream());
+  return *fft_;
+}
+
+void CudaExecutor::transform(const GufuncCall& call, Workspace& workspace) {
   const bool from_half = call.kind == GufuncKind::kIrfft, to_half = call.kind == GufuncKind::kRfft;
   const std::int64_t given = call.operands[0].core_shape[0], produced = call.operands[2].core_shape[0];
   const std::int64_t n = to_half ? 2 * produced - (call.odd ? 1 : 2) : produced;
@@ -214,7 +218,7 @@ void CudaExecutor::transform(const GufuncCall& call, Workspace& workspace) {
       in_offset += index * in.strides[d];
       out_offset += index * out.strides[d];
     }
-    fft_->run(plan, in.base + static_cast<gpu::DevicePtr>(in_offset),
+    fft().run(plan, in.base + static_cast<gpu::DevicePtr>(in_offset),
               out.base + static_cast<gpu::DevicePtr>(out_offset), call.inverse, workspace);
   }
   if (out.base != asked.base) {
@@ -226,7 +230,6 @@ void CudaExecutor::transform(const GufuncCall& call, Workspace& workspace) {
 }
 
 void CudaExecutor::fft_grid(const FftGrid& grid, Workspace& workspace) {
-  if (fft_ == nullptr) fft_ = std::make_unique<Fft>(launcher_.stream());
   const GufuncCall& first = grid.passes[0];
   const GufuncCall::Array &in = first.operands[0], &out = first.operands[2];
   FftPlan plan{in.type, out.type, grid.n_passes, {}, 1, 0, 1, 0, grid.batch};
@@ -247,7 +250,7 @@ void CudaExecutor::fft_grid(const FftGrid& grid, Workspace& workspace) {
     launcher_.device().copy(from, in.base, bytes);
   }
   launcher_.begin_library_call("cufft");
-  fft_->run(plan, from, out.base, first.inverse, workspace);
+  fft().run(plan, from, out.base, first.inverse, workspace);
   if (factor != 1) {
     const Strided all{out.base, out.type, 1, {points}, {static_cast<std::int64_t>(itemsize(out.type))}};
     run_elements(scaled_copy_program(all, all, factor));

@@ -57,9 +57,8 @@ class LinearAlgebra {
         count_(call.batch_count()),
         doubt_(reinterpret_cast<std::uint32_t*>(workspace.allocate(sizeof(std::uint32_t)))),
         infos_(workspace.allocate(static_cast<std::size_t>(count_) * sizeof(int))) {
-    if (executor.blas_ == nullptr) executor.blas_ = std::make_unique<Blas>(launcher_.stream());
     if (executor.solver_ == nullptr) {
-      executor.solver_ = std::make_unique<Solver>(launcher_.stream(), executor.blas_->handle());
+      executor.solver_ = std::make_unique<Solver>(launcher_.stream(), executor.blas().handle());
     }
     launcher_.begin_library_call("cusolver");
     launcher_.device().fill_zero(infos_, static_cast<std::size_t>(count_) * sizeof(int));
@@ -405,7 +404,7 @@ class LinearAlgebra {
     gemm.b_batch = b.rows() * b.columns();
     gemm.c_batch = c.rows() * c.columns();
     gemm.batch = count_;
-    executor_.blas_->gemm(gemm);
+    executor_.blas().gemm(gemm);
   }
 
   void least_squares() {

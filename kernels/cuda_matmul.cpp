@@ -281,8 +281,12 @@ void CudaExecutor::multiply_batches(const MatMul& asked, Workspace& workspace) {
   }
 }
 
-void CudaExecutor::multiply_floats(const MatMul& m, Workspace& workspace) {
+Blas& CudaExecutor::blas() {
   if (blas_ == nullptr) blas_ = std::make_unique<Blas>(launcher_.stream());
+  return *blas_;
+}
+
+void CudaExecutor::multiply_floats(const MatMul& m, Workspace& workspace) {
   const auto size = static_cast<std::int64_t>(itemsize(m.type));
   Matrix a{m.a, m.m, m.k, m.a_row, m.a_col, {}};
   Matrix b{m.b, m.k, m.n, m.b_row, m.b_col, {}};
@@ -365,7 +369,7 @@ void CudaExecutor::multiply_floats(const MatMul& m, Workspace& workspace) {
       gemm.b += static_cast<gpu::DevicePtr>(index * second.batch[d]);
       gemm.c += static_cast<gpu::DevicePtr>(index * c.batch[d]);
     }
-    blas_->gemm(gemm);
+    blas().gemm(gemm);
   }
   if (!c_plain) run_elements(copy_program(m, m.type, c, c_asked, false));
 }

@@ -82,6 +82,12 @@ const void* plan_rows(const ReduceKernels& kernels, int multiprocessors, ReduceA
   return kernels.rows_by_block;
 }
 
+/// Segments for each of `groups` groups of columns. One wave of blocks keeps the memory busy when it is half full; when
+/// the groups alone are more, several waves, so that the last, which may be nearly empty, matters less.
+std::int64_t column_segments(std::int64_t groups, std::int64_t most, std::int64_t resident) {
+  return std::clamp<std::int64_t>((groups <= resident ? 1 : 4) * resident / groups, 1, most);
+}
+
 const void* plan_columns(const ReduceKernels& kernels, int multiprocessors, std::int64_t itemsize,
                          ReduceArguments* args, std::int64_t* blocks) {
   args->columns = args->results / args->batches;
@@ -95,12 +101,12 @@ const void* plan_columns(const ReduceKernels& kernels, int multiprocessors, std:
   const std::int64_t width = std::int64_t(1) << args->x_log2;
   args->column_groups = ceil_divide(args->columns, width * items);
   const std::int64_t groups = args->column_groups * args->batches;
-  const std::int64_t wanted = std::int64_t(multiprocessors) * 16;
+  const std::int64_t resident = std::int64_t(multiprocessors) * kReduceBlocks;
   const std::int64_t most = std::max<std::int64_t>(args->length / (kReduceThreads / width * 8), 1);
-  const std::int64_t segments = std::clamp<std::int64_t>(wanted / groups, 1, most);
+  const std::int64_t segments = column_segments(groups, most, resident);
   args->segment = ceil_divide(args->length, segments);
   args->segments = ceil_divide(args->length, args->segment);
-  *blocks = std::min(groups * args->segments, wanted * 16);
+  *blocks = std::min(groups * args->segments, resident * 64);
   return aligned ? kernels.columns : kernels.columns_unaligned;
 }
 

@@ -2,8 +2,8 @@
 //
 // Vocabulary. The array is `results` x `length`: `length` elements are folded into each result. A *segment* is the part
 // of a fold that one block does; when there are several, each leaves its state (Fold<op, T>::State, not yet rounded) in
-// workspace, and the states of a result are merged in order and stored. Partition and order depend on the shape alone,
-// so results repeat.
+// workspace, and the states of a result are merged in order and stored. Partition and order depend on the shape and the
+// device alone, so results repeat.
 //
 //   rows     the elements of a fold are contiguous: 256, 32 or 8 threads share a result, 16 bytes a load. The segments
 //   of
@@ -13,8 +13,8 @@
 //            too
 //
 // Worked example, sum over axis 0 of a 10000 x 10000 float64 matrix on 132 multiprocessors: columns of 64 results a
-// block (32 threads by 2 results), 8 threads along the fold, 157 groups of results, 14 segments of 715 rows, whose
-// states a second kernel merges.
+// block (32 threads by 2 results), 8 threads along the fold, 157 groups of results, 2 segments of 5000 rows, so that
+// the 314 blocks are one wave; a second kernel merges their states.
 #pragma once
 
 #include "kernels/fast_reduce_plan.h"
@@ -194,23 +194,27 @@ class StreamingLoads {
     asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(pass_));
 #endif
   }
-  /// kCount chunks, kStep apart, all on the side of `keep_below` where the first is.
-  template <int kCount, int kStep, class Chunk>
-  __device__ __forceinline__ void load(const Chunk* at, Chunk (&loaded)[kCount]) const {
+  /// kCount chunks, `step` bytes apart, all on the side of `keep_below` where the first is. Chunks of fewer than 16
+  /// bytes are loaded without a policy.
+  template <int kCount, class Chunk>
+  __device__ __forceinline__ void load(const char* at, std::int64_t step, Chunk (&loaded)[kCount]) const {
 #if __CUDA_ARCH__ >= 800
-    const std::uint64_t policy = reinterpret_cast<std::uintptr_t>(at) < keep_below_ ? keep_ : pass_;
+    if constexpr (sizeof(Chunk) == 16) {
+      const std::uint64_t policy = reinterpret_cast<std::uintptr_t>(at) < keep_below_ ? keep_ : pass_;
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      uint4 bits;
-      asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
-                   : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-                   : "l"(at + i * kStep), "l"(policy));
-      __builtin_memcpy(&loaded[i], &bits, 16);
-    }
-#else
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) loaded[i] = at[i * kStep];
+      for (int i = 0; i < kCount; ++i) {
+        uint4 bits;
+        asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
+                     : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
+                     : "l"(at + i * step), "l"(policy));
+        __builtin_memcpy(&loaded[i], &bits, 16);
+      }
+    } else
 #endif
+    {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) loaded[i] = *reinterpret_cast<const Chunk*>(at + i * step);
+    }
   }
 
  private:
@@ -263,7 +267,7 @@ __device__ __forceinline__ void fold_chunks(const InputChunk<StoredInput<U>>* ch
   const StreamingLoads loads(share.keep_below);
   for (std::int64_t at = begin; at < last; at += step) {
     Chunk loaded[kLoadsAhead];
-    loads.load<kLoadsAhead, kGroup>(chunks + at, loaded);
+    loads.load(reinterpret_cast<const char*>(chunks + at), kGroup * sizeof(Chunk), loaded);
 #pragma unroll
     for (int i = 0; i < kLoadsAhead; ++i) add(loaded[i]);
   }
@@ -363,7 +367,8 @@ __global__ void __launch_bounds__(kReduceThreads, kReduceBlocks)
 
 /// kItems neighbouring results a thread.
 template <Op kOp, class U, class T, int kItems>
-__global__ void __launch_bounds__(kReduceThreads) reduce_columns(const __grid_constant__ ReduceArguments args) {
+__global__ void __launch_bounds__(kReduceThreads, kReduceBlocks)
+    reduce_columns(const __grid_constant__ ReduceArguments args) {
   struct alignas(kItems * sizeof(StoredInput<U>)) Items {
     StoredInput<U> items[kItems];
   };
@@ -375,6 +380,7 @@ __global__ void __launch_bounds__(kReduceThreads) reduce_columns(const __grid_co
   const int x = threadIdx.x & (width - 1);
   const int y = threadIdx.x >> args.x_log2;
   const int height = kReduceThreads >> args.x_log2;
+  const StreamingLoads loads(args.keep_below);
   unsigned flags = 0;
 
   // A piece is (batch, group of columns, segment), segments slowest: neighbouring blocks read neighbouring memory.
@@ -401,8 +407,7 @@ __global__ void __launch_bounds__(kReduceThreads) reduce_columns(const __grid_co
       for (int i = 0; i < kItems; ++i) states[i] = F::first(input_as<U, T>(loaded_first.items[i]));
       for (; row + (kUnroll - 1) * height < end; row += kUnroll * height) {
         Items loaded[kUnroll];
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) loaded[u] = *reinterpret_cast<const Items*>(at + u * step);
+        loads.load(at, step, loaded);
         at += kUnroll * step;
 #pragma unroll
         for (int u = 0; u < kUnroll; ++u) {

@@ -18,7 +18,7 @@ struct ReduceArguments {
   std::int64_t segments;
   std::int64_t segment;        ///< columns: rows of one
   std::uint32_t* states_left;  ///< rows of several segments: how many have left their state, for each result
-  std::uintptr_t keep_below;   ///< rows: addresses below it stay in the L2 cache
+  std::uintptr_t keep_below;   ///< addresses below it stay in the L2 cache
   std::int64_t fold_stride;    ///< columns: bytes
   std::int64_t columns, column_groups, batches;  ///< results = batches x columns
   int x_log2;
