@@ -6,8 +6,7 @@
 // device alone, so results repeat.
 //
 //   rows     the elements of a fold are contiguous: 256, 32 or 8 threads share a result, 16 bytes a load. The segments
-//   of
-//            a fold take tiles of it in turn, and the block that is done last merges their states
+//            of a fold take tiles of it in turn, and the block that is done last merges their states
 //   columns  the results are contiguous: a thread has as many results as fit 16 bytes (or one), and the block is
 //            2^x_log2 threads along the results by 256 / 2^x_log2 along the fold, so that narrow matrices fill warps
 //            too
@@ -19,6 +18,7 @@
 
 #include "kernels/fast_reduce_plan.h"
 #include "kernels/flags.cuh"
+#include "kernels/passing_loads.cuh"
 #include "kernels/reduce.h"
 #include "kernels/types.h"
 
@@ -184,37 +184,17 @@ __device__ __forceinline__ void look_again(State& state, T x) {
 constexpr int kLoadsAhead = 4;  ///< 16-byte loads of a thread before the first is used
 
 /// Loads of an array that is read once. What lies below `keep_below` stays in the L2 cache as long as any data does;
-/// the rest passes through it and evicts nothing but itself, so that the next reader of the array finds its beginning
-/// there.
+/// the rest passes through it, so that the next reader of the array finds its beginning there.
 class StreamingLoads {
  public:
-  __device__ __forceinline__ explicit StreamingLoads(std::uintptr_t keep_below) : keep_below_(keep_below) {
-#if __CUDA_ARCH__ >= 800
-    asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(keep_));
-    asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(pass_));
-#endif
-  }
-  /// kCount chunks, `step` bytes apart, all on the side of `keep_below` where the first is. Chunks of fewer than 16
-  /// bytes are loaded without a policy.
+  __device__ __forceinline__ explicit StreamingLoads(std::uintptr_t keep_below)
+      : keep_below_(keep_below), keep_(cache_policy(true)), pass_(cache_policy(false)) {}
+  /// kCount chunks, `step` bytes apart, all on the side of `keep_below` where the first is.
   template <int kCount, class Chunk>
   __device__ __forceinline__ void load(const char* at, std::int64_t step, Chunk (&loaded)[kCount]) const {
-#if __CUDA_ARCH__ >= 800
-    if constexpr (sizeof(Chunk) == 16) {
-      const std::uint64_t policy = reinterpret_cast<std::uintptr_t>(at) < keep_below_ ? keep_ : pass_;
+    const std::uint64_t policy = reinterpret_cast<std::uintptr_t>(at) < keep_below_ ? keep_ : pass_;
 #pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        uint4 bits;
-        asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
-                     : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-                     : "l"(at + i * step), "l"(policy));
-        __builtin_memcpy(&loaded[i], &bits, 16);
-      }
-    } else
-#endif
-    {
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) loaded[i] = *reinterpret_cast<const Chunk*>(at + i * step);
-    }
+    for (int i = 0; i < kCount; ++i) load_by_policy(at + i * step, policy, loaded[i]);
   }
 
  private:

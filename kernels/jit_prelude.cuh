@@ -13,6 +13,7 @@
 
 #include "kernels/flags.cuh"
 #include "kernels/jit_arguments.h"
+#include "kernels/passing_loads.cuh"
 #include "kernels/reduce.h"
 #include "kernels/sem_convert.h"
 #include "kernels/types.h"
@@ -42,32 +43,11 @@ template <class T, int kWidth>
 __device__ __forceinline__ Pack<T, kWidth> load_pack(const char* address) {
   return *reinterpret_cast<const Pack<T, kWidth>*>(address);
 }
-/// What is read once passes through the L2 cache, and evicts nothing but itself, unless it is to be kept.
-__device__ __forceinline__ std::uint64_t cache_policy(bool keep) {
-  std::uint64_t kept = 0, passing = 0;
-#if __CUDA_ARCH__ >= 800
-  asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(kept));
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(passing));
-#endif
-  return keep ? kept : passing;
-}
 template <class T, int kWidth>
 __device__ __forceinline__ Pack<T, kWidth> load_passing(const char* address, std::uint64_t policy) {
-#if __CUDA_ARCH__ >= 800
-  if constexpr (sizeof(Pack<T, kWidth>) % 16 == 0) {
-    Pack<T, kWidth> pack;
-#pragma unroll
-    for (int i = 0; i < static_cast<int>(sizeof pack) / 16; ++i) {
-      uint4 bits;
-      asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0,%1,%2,%3}, [%4], %5;"
-                   : "=r"(bits.x), "=r"(bits.y), "=r"(bits.z), "=r"(bits.w)
-                   : "l"(address + 16 * i), "l"(policy));
-      __builtin_memcpy(reinterpret_cast<char*>(&pack) + 16 * i, &bits, 16);
-    }
-    return pack;
-  }
-#endif
-  return load_pack<T, kWidth>(address);
+  Pack<T, kWidth> pack;
+  load_by_policy(address, policy, pack);
+  return pack;
 }
 template <class T, int kWidth>
 __device__ __forceinline__ void store_pack(char* address, const Pack<T, kWidth>& pack) {

@@ -122,13 +122,14 @@ class JitSources : public ::testing::Test {
     JitPlan plan;
     JitCall call;
     ASSERT_TRUE(plan_program(program, kMultiprocessors, &plan, &call));
-    const JitSource source = write_source(program, plan);
-    ASSERT_FALSE(source.text.empty());
+    source_ = write_source(program, plan);
+    ASSERT_FALSE(source_.text.empty());
     std::string cubin, log;
-    EXPECT_TRUE(compiler_->compile(source, 90, &cubin, &log)) << log << source.text;
+    EXPECT_TRUE(compiler_->compile(source_, 90, &cubin, &log)) << log << source_.text;
     EXPECT_GT(cubin.size(), 1000u);
   }
   std::unique_ptr<JitCompiler> compiler_;
+  JitSource source_;  ///< of the last program
 };
 
 TEST_F(JitSources, ElementsCompile) { expect_compiles(example(1000)); }
@@ -187,6 +188,25 @@ TEST_F(JitSources, ReductionsAndLayoutsCompile) {
     p.fp_status = 64;
     SCOPED_TRACE(folded);
     expect_compiles(p);
+  }
+}
+
+TEST_F(JitSources, FoldsToOneResultCompile) {
+  for (const bool summed_by_rows : {false, true}) {
+    ProgramBuilder b({3000, 4000});
+    const int x = b.operand(reinterpret_cast<double*>(1l << 32), {4000, 1});
+    const int y = b.operand(reinterpret_cast<float*>(2l << 32), {4000, 1});
+    const int r = b.operand(reinterpret_cast<double*>(3l << 32), {summed_by_rows ? 1 : 0, 0});
+    b.load(0, x);
+    b.load(1, y);
+    b.cast(1, 1, DType::kF32, DType::kF64);
+    b.apply(Op::multiply, DType::kF64, 2, 0, 1);
+    b.reduce(Op::add, DType::kF64, summed_by_rows ? 1 : 2, 2, r);
+    b.program.fp_status = 64;
+    SCOPED_TRACE(summed_by_rows);
+    expect_compiles(b.program);
+    // Only a fold to one result reads its operands once, so that they may pass through the L2 cache.
+    EXPECT_EQ(source_.text.find("load_passing") != std::string::npos, !summed_by_rows);
   }
 }
 
