@@ -30,6 +30,7 @@ std::int64_t span_of(const Place& p, std::int64_t rows, std::int64_t columns, co
 }
 
 void check(DType type, const Product& x) {
+  if (!next_case_is_ours()) return;
   SCOPED_TRACE(std::string(dtype_name(type)) + " " + std::to_string(x.m) + "x" + std::to_string(x.k) + " @ " +
                std::to_string(x.k) + "x" + std::to_string(x.n) + " a " + std::to_string(x.a.row) + "," +
                std::to_string(x.a.column) + " b " + std::to_string(x.b.row) + "," + std::to_string(x.b.column) + " c " +
