@@ -134,6 +134,43 @@ TEST(Reductions, CommonOperationsInEveryLayout) {
   }
 }
 
+/// Programs that went past the tuned folds, to the compiler or the interpreter.
+std::uint64_t general_folds() {
+  const CompilerCounters counters = Devices::get().cuda_executor().compiler_counters();
+  return counters.launched + counters.interpreted;
+}
+
+TEST(Reductions, PlainFoldsAreTuned) {
+  if (std::getenv("GPUSHIM_TEST_SHARE") != nullptr) GTEST_SKIP() << "cases are left out";
+  const Layout tuned[] = {
+      {{100003}, {1}, 1},
+      {{300, 700}, {700, 1}, 1},
+      {{5000, 100}, {101, 1}, 1},
+      {{300, 700}, {1, 300}, 1},
+      {{3, 40000}, {1, 3}, 1},
+      {{11, 13, 301}, {301 * 13, 1, 13}, 1},
+      {{6, 5, 4, 3, 2, 7}, {840, 168, 42, 14, 7, 1}, 3},
+  };
+  Options plain;
+  plain.plain = true;
+  for (const Layout& layout : tuned) {
+    for (const auto& [op, type] : {std::pair{Op::add, DType::kF64},
+                                   {Op::add, DType::kF32},
+                                   {Op::add, DType::kI64},
+                                   {Op::add, DType::kC128},
+                                   {Op::multiply, DType::kF64},
+                                   {Op::maximum, DType::kF32},
+                                   {Op::logical_or, DType::kBool}}) {
+      const std::uint64_t before = general_folds();
+      check(op, type, layout, plain);
+      EXPECT_EQ(general_folds(), before) << op_info(op).name << " " << dtype_name(type) << " " << layout.shape.size();
+    }
+  }
+  const std::uint64_t before = general_folds();
+  check(Op::add, DType::kF64, {{20000}, {-3}, 1}, plain);
+  EXPECT_EQ(general_folds(), before + 1);  // the counter counts
+}
+
 TEST(Reductions, EveryOperationAndType) {
   for (int o = static_cast<int>(Op::kSelect) + 1; o < static_cast<int>(Op::kCount); ++o) {
     const Op op = static_cast<Op>(o);
